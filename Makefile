@@ -1,0 +1,47 @@
+# `make demo` and `make test` set up everything they need in .venv, from nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test coverage lint format clean
+
+help:
+	@echo "make demo      the four methods on the embedded benchmark, and a table"
+	@echo "make test      the tests"
+	@echo "make coverage  the tests, with line and branch coverage"
+	@echo "make lint      ruff and mypy"
+	@echo "make format    let ruff format the code"
+	@echo "make clean     remove the environment and caches"
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (torch is large: this takes a minute or two) ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedhv needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e '.[all]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.runtime
+	@$(BIN)/fedhv compare digits --seeds 0 --out runs/demo
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2
+
+coverage: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage dist

@@ -1,0 +1,46 @@
+"""The benchmarks, and how a name becomes one."""
+
+from __future__ import annotations
+
+import inspect
+
+from fedhv.errors import InputError, unknown
+from fedhv.imports import import_object
+from fedhv.problem import Benchmark
+
+BENCHMARKS: dict[str, str] = {
+    "digits": "fedhv.benchmarks.digits:load",
+    "multimnist": "fedhv.benchmarks.multimnist:load",
+    "mnist-fmnist": "fedhv.benchmarks.mnist_fmnist:load",
+    "cifar10-mnist": "fedhv.benchmarks.cifar10_mnist:load",
+    "celeba5": "fedhv.benchmarks.celeba5:load",
+}
+"""Where each benchmark's loader is; imported only when it is asked for."""
+
+
+def load_benchmark(name: str, data: str | None = None) -> Benchmark:
+    """A shipped benchmark by its name, or a user's own as "package.module:function".
+
+    Args:
+        name: The benchmark. A function of your own takes no argument, or the data directory as `data`.
+        data: The folder of the datasets, for the benchmarks that need one.
+    """
+    if name not in BENCHMARKS and ":" not in name:
+        hint = "A benchmark of your own is named 'package.module:function'."
+        raise unknown("benchmark", name, BENCHMARKS, hint=hint)
+    loader = import_object(BENCHMARKS.get(name, name), "benchmark")
+    if not callable(loader):
+        raise InputError(f"'{name}' should be a function that returns a fedhv.Benchmark. Found {loader!r}.")
+    parameters = inspect.signature(loader).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not set(needed) <= {"data"}:
+        raise InputError(f"'{name}' should take no argument, or the data directory as `data`. Found {needed}.")
+    if any(p.name == "data" for p in parameters):
+        from fedhv.data import data_directory
+
+        benchmark = loader(data=data_directory(data))
+    else:
+        benchmark = loader()
+    if not isinstance(benchmark, Benchmark):
+        raise InputError(f"'{name}' should return a fedhv.Benchmark. Found {type(benchmark).__name__}.")
+    return benchmark

@@ -1,0 +1,56 @@
+"""The embedded benchmark: two handwritten digits in one image, one clear and one faint. No download.
+
+scikit-learn's bundled 8x8 digits are brought to 28x28 and go through MultiMNIST's composition and model. The left
+digit is drawn in full contrast, the right one faintly and on top of noise: an easy and a hard task, so that one
+sees what balancing does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.benchmarks.compose import compose
+from fedhv.benchmarks.models import LeNet
+from fedhv.problem import Benchmark, Examples
+from fedhv.random import Purpose, stream
+from fedhv.tasks import classification
+
+TRAIN = 1437
+"""The bundled digits are ordered by writer: the last 360 are written by hands that training never saw."""
+COPIES = 4
+"""How many composites every digit is the left half of."""
+CONTRAST = 0.45
+"""Of the right digit, against the left one."""
+
+
+def load() -> Benchmark:
+    """The benchmark `digits`: tasks "clear" and "faint"."""
+    from sklearn.datasets import load_digits
+
+    bundled = load_digits()
+    small = torch.from_numpy(bundled.images).float()[:, None] / 16
+    images = torch.nn.functional.interpolate(small, size=(28, 28), mode="bilinear")[:, 0].numpy()
+    labels = bundled.target.astype(np.int64)
+    return Benchmark(
+        name="digits",
+        model=LeNet,
+        tasks=(classification("clear", 10), classification("faint", 10)),
+        train=_composites(images[:TRAIN], labels[:TRAIN], COPIES, part=0),
+        test=_composites(images[TRAIN:], labels[TRAIN:], COPIES, part=1),
+        prepare=_prepare,
+    )
+
+
+def _composites(images: np.ndarray, labels: np.ndarray, copies: int, part: int) -> Examples:
+    rng = stream(0, Purpose.BENCHMARK, part=part)
+    left = np.tile(np.arange(len(images)), copies)
+    right = rng.integers(len(images), size=len(left))
+    pair = compose(images[left], CONTRAST * images[right], canvas=36, offsets=(0, 6), size=28)
+    pixels = (255 * pair).round().astype(np.uint8)
+    return Examples.of(pixels[:, None], (labels[left], labels[right]))
+
+
+def _prepare(pixels: Tensor) -> Tensor:
+    return (pixels.float() / 255 - 0.1307) / 0.3081

@@ -1,0 +1,42 @@
+"""The command `fedhv`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import click
+import typer
+from rich.console import Console
+
+from fedhv.cli.app import app
+from fedhv.errors import FedHVError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = typer.main.get_command(app)(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except FedHVError as error:
+        _fail(str(error), error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("Interrupted.", 130)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True).print("[bold red]Error:[/] ", end="")
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -1,0 +1,252 @@
+"""The commands: run, compare, calibrate, list, show."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedhv import toml
+from fedhv._version import __version__
+from fedhv.benchmarks import BENCHMARKS
+from fedhv.calibration import calibrate as calibrate_reference
+from fedhv.cli.progress import observer
+from fedhv.cli.tables import comparison_table, summary_table
+from fedhv.config import load_setting, setting_tables, shipped_settings
+from fedhv.engines import ENGINES
+from fedhv.errors import InputError
+from fedhv.files import make_folder
+from fedhv.jobs import Interrupted
+from fedhv.methods import METHODS
+from fedhv.runs import run as run_method
+from fedhv.study import SEEDS
+from fedhv.study import compare as compare_methods
+
+app = typer.Typer(
+    name="fedhv",
+    help="Task-wise federated multi-objective optimisation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
+EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+ReferenceOption = Annotated[
+    str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")
+]
+DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+
+out_console = Console()
+error_console = Console(stderr=True)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"fedhv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Task-wise federated multi-objective optimisation: one shared model, several tasks, 2m extra numbers a client."""
+
+
+@app.command()
+def run(
+    setting: SettingArgument,
+    method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
+    rounds: Rounds = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,
+    engine: EngineOption = "auto",
+    device: DeviceOption = "auto",
+    reference: ReferenceOption = None,
+    set_: SetOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    data: DataOption = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run one method on one setting.
+
+    FedHV needs a reference; without one it is calibrated first and stored with the run.
+    """
+    resolved = load_setting(setting, set_ or [])
+    label = resolved.method(method).label
+    folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
+    watch = observer(error_console, quiet or as_json)
+    try:
+        result = run_method(
+            resolved,
+            method,
+            seed=seed,
+            rounds=rounds,
+            out=folder,
+            engine=engine,
+            device=device,
+            reference=reference,
+            resume=resume,
+            data=data,
+            observer=watch,
+        )
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Go on with: {_resume_command()}") from None
+    if as_json:
+        print(json.dumps(result.summary, indent=2, ensure_ascii=False))
+    elif not quiet:
+        out_console.print(summary_table(result.summary))
+        out_console.print(f"The run is in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def compare(
+    setting: SettingArgument,
+    methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
+    seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    rounds: Rounds = None,
+    out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
+    engine: EngineOption = "auto",
+    device: DeviceOption = "auto",
+    reference: ReferenceOption = None,
+    set_: SetOption = None,
+    data: DataOption = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare methods over several seeds: one table with mean ± sample standard deviation.
+
+    What is finished in the folder is not run again, what was interrupted goes on: the same command continues.
+    """
+    resolved = load_setting(setting, set_ or [])
+    folder = out or Path("runs") / resolved.name
+    watch = observer(error_console, quiet or as_json)
+    try:
+        summaries = compare_methods(
+            resolved,
+            _names(methods),
+            _numbers("--seeds", seeds),
+            rounds=rounds,
+            out=folder,
+            jobs=jobs,
+            engine=engine,
+            device=device,
+            reference=reference,
+            data=data,
+            observer=watch,
+        )
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Go on with the same command: {_same_command()}") from None
+    finally:
+        watch.stop()
+    if as_json:
+        print(json.dumps(summaries, indent=2, ensure_ascii=False))
+    elif not quiet:
+        out_console.print(comparison_table(summaries))
+        out_console.print(f"Every run, its history and its model are in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def calibrate(
+    setting: SettingArgument,
+    seeds: Annotated[str | None, typer.Option(help="Comma-separated; one calibration run for each.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Of every calibration run.")] = None,
+    margin: Annotated[float | None, typer.Option(help="Added to the largest losses.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The reference file [default: SETTING-reference.toml].")] = None,
+    engine: EngineOption = "auto",
+    device: DeviceOption = "auto",
+    set_: SetOption = None,
+    data: DataOption = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Find FedHV's reference by uniform-weight rounds and write it to a file.
+
+    Defaults come from the setting's [calibration].
+    """
+    changes = [*(set_ or [])]
+    changes += [] if seeds is None else [f"calibration.seeds={list(_numbers('--seeds', seeds))}"]
+    changes += [] if rounds is None else [f"calibration.rounds={rounds}"]
+    changes += [] if margin is None else [f"calibration.margin={margin}"]
+    resolved = load_setting(setting, changes)
+    path = out or Path(f"{resolved.name}-reference.toml")
+    if path.exists():
+        raise InputError(f"{path} exists already. Choose another file with --out.")
+    make_folder(path.parent)
+    watch = observer(error_console, quiet or as_json)
+    reference = calibrate_reference(resolved, engine=engine, device=device, data=data, observer=watch)
+    reference.write(path)
+    if as_json:
+        print(json.dumps(toml.as_tables(reference), indent=2, ensure_ascii=False))
+    elif not quiet:
+        out_console.print(
+            f"Wrote {path}; use it with --reference {path}", highlight=False, soft_wrap=True
+        )
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List settings, methods, benchmarks and engines."""
+    settings = {name: load_setting(name).description for name in shipped_settings()}
+    if as_json:
+        listing = {
+            "settings": settings,
+            "methods": list(METHODS),
+            "benchmarks": list(BENCHMARKS),
+            "engines": ["auto", *ENGINES],
+        }
+        print(json.dumps(listing, indent=2, ensure_ascii=False))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("setting")
+    table.add_column("what it is")
+    for name, description in settings.items():
+        table.add_row(name, description)
+    out_console.print(table)
+    out_console.print(f"Methods: {', '.join(METHODS)}, or your own as package.module:Class", highlight=False)
+    out_console.print(f"Engines: auto, {', '.join(ENGINES)}", highlight=False)
+
+
+@app.command()
+def show(setting: SettingArgument, set_: SetOption = None) -> None:
+    """Print a setting, fully resolved, as TOML."""
+    sys.stdout.write(toml.write(setting_tables(load_setting(setting, set_ or []))))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in _names(text))
+    except ValueError:
+        raise InputError(f"{option} should be whole numbers separated by commas. Found '{text}'.") from None
+
+
+def _same_command() -> str:
+    return shlex.join(["fedhv", *sys.argv[1:]])
+
+
+def _resume_command() -> str:
+    command = _same_command()
+    return command if "--resume" in sys.argv else f"{command} --resume"

@@ -1,0 +1,196 @@
+"""What one client does. The only place where this is written; every engine and transport calls it.
+
+The mathematics is four pure functions of the parameter vector (`losses`, `objective`, `gradient`, `descend`).
+They do not know whose examples they see, so they can be looped over clients, given to worker processes or mapped
+over a stacked cohort. `Client.answer` adds whose examples those are and in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.cohort import Cohort, LocalTraining, ReportBudget, minibatches, report_positions
+from fedhv.compression import compress
+from fedhv.errors import InputError
+from fedhv.messages import (
+    GramTerms,
+    GramTermsReply,
+    Reply,
+    Request,
+    TaskGradients,
+    TaskGradientsReply,
+    TaskUpdates,
+    TaskUpdatesReply,
+    Train,
+    TrainReply,
+)
+from fedhv.parameters import Network
+from fedhv.problem import Examples, Problem
+from fedhv.random import Purpose
+
+CHUNK = 512
+"""How many examples a report or an evaluation pushes through the model at once."""
+
+
+def descend(theta: Tensor, gradients: Iterable[Callable[[Tensor], Tensor]], local: LocalTraining) -> Tensor:
+    r"""SGD with momentum: $v \leftarrow \mu v + g(\theta)$, $\theta \leftarrow \theta - \eta_\ell v$ for every g.
+
+    θ may be one parameter vector or a stack of them, one for every client.
+    """
+    velocity: Tensor | None = None
+    for gradient in gradients:
+        g = gradient(theta)
+        velocity = g if velocity is None or local.momentum == 0 else local.momentum * velocity + g
+        theta = torch.add(theta, velocity, alpha=-local.learning_rate)
+    return theta
+
+
+class Client:
+    """One client of a problem; `k` says which.
+
+    The object holds the model's code and the examples on a device, nothing about any particular client: a
+    million clients share one.
+    """
+
+    def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
+        self.problem = problem
+        self.device = torch.device(device)
+        self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device)
+        self.layout = self.network.layout
+        self.train_examples = problem.train.to(self.device)
+
+    # --- the mathematics, for any examples ----------------------------------------------------------------
+
+    def example_losses(self, theta: Tensor, batch: Examples, *, training: bool) -> Tensor:
+        """ℓᵢ of every example, m × n."""
+        outputs = self.network(theta, batch.inputs, training=training)
+        rows = [
+            task.loss(output, target)
+            for task, output, target in zip(self.problem.tasks, outputs, batch.targets, strict=True)
+        ]
+        for task, row in zip(self.problem.tasks, rows, strict=True):
+            if row.shape != (len(batch),):
+                raise InputError(
+                    f"The loss of task '{task.name}' should return one number per example ({len(batch)}). "
+                    f"Found shape {tuple(row.shape)}; use reduction='none'."
+                )
+        return torch.stack(rows)
+
+    def objective(self, theta: Tensor, batch: Examples, weights: Tensor) -> Tensor:
+        r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, equation (local-weighted-loss); w is a constant."""
+        return weights @ self.example_losses(theta, batch, training=True).mean(dim=1)
+
+    def gradient(self, theta: Tensor, batch: Examples, weights: Tensor) -> Tensor:
+        """∇L(θ; B)."""
+        theta = theta.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights), theta)
+        return gradient
+
+    # --- the examples of client k -------------------------------------------------------------------------
+
+    def batch(self, positions: np.ndarray, k: int, draws: np.ndarray | None = None) -> Examples:
+        """Examples of client k at these positions of its list, ready for the model."""
+        index = torch.from_numpy(self.problem.clients[k][positions]).to(self.device)
+        return self.ready(self.train_examples[index], draws)
+
+    def ready(self, examples: Examples, draws: np.ndarray | None = None) -> Examples:
+        """Stored examples as the model takes them: prepared, and augmented where draws are given."""
+        inputs = examples.inputs
+        if self.problem.prepare is not None:
+            inputs = self.problem.prepare(inputs)
+        if draws is not None:
+            assert self.problem.augment is not None
+            inputs = self.problem.augment.apply(inputs, torch.from_numpy(draws).to(self.device))
+        if inputs.ndim == 4:  # convolutions on the CPU run 1.5 to 2.7 times faster on this layout
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return Examples(inputs, examples.targets)
+
+    def minibatches(self, cohort: Cohort, k: int, steps: int | None = None, part: int = 0) -> Iterator[Examples]:
+        """The minibatches of client k's local steps (`part` tells apart the tasks that train alone)."""
+        n = len(self.problem.clients[k])
+        positions = minibatches(cohort.stream(Purpose.MINIBATCHES, k, part), n, cohort.local, steps)
+        draws = None
+        if self.problem.augment is not None:
+            draws = self.problem.augment.draw(cohort.stream(Purpose.AUGMENTATION, k, part), *positions.shape)
+        for step in range(len(positions)):
+            yield self.batch(positions[step], k, None if draws is None else draws[step])
+
+    # --- what client k does -------------------------------------------------------------------------------
+
+    def report(self, theta: Tensor, cohort: Cohort, k: int, budget: ReportBudget) -> Tensor:
+        """F̂_k: the m mean losses at θ, in evaluation mode, on clean examples."""
+        n = len(self.problem.clients[k])
+        positions = report_positions(cohort.stream(Purpose.REPORT, k), n, cohort.local, budget)
+        total = torch.zeros(self.layout.tasks, dtype=torch.float64, device=self.device)
+        with torch.no_grad():
+            for start in range(0, len(positions), CHUNK):
+                batch = self.batch(positions[start : start + CHUNK], k)
+                total += self.example_losses(theta, batch, training=False).double().sum(dim=1)
+        return (total / len(positions)).float().cpu()
+
+    def local_training(
+        self,
+        theta: Tensor,
+        weights: Tensor,
+        cohort: Cohort,
+        k: int,
+        part: int = 0,
+        first: Tensor | None = None,
+    ) -> Tensor:
+        """Δθ_k after K steps on the weighted loss; `first`, if given, is the gradient of the first of them."""
+        gradients: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
+        steps = cohort.local.steps - len(gradients)
+        w = weights.to(theta)
+        with self._dropout(cohort, k, part):
+            batches = self.minibatches(cohort, k, steps, part) if steps else iter(())
+            rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
+            return descend(theta, (g for source in (gradients, rest) for g in source), cohort.local) - theta
+
+    def task_gradients(self, theta: Tensor, cohort: Cohort, k: int) -> Tensor:
+        """The m task gradients, m × d, each on a minibatch of its own."""
+        rows = []
+        for i, task in enumerate(torch.eye(self.layout.tasks, device=theta.device)):
+            with self._dropout(cohort, k, _GRADIENT + i):
+                (batch,) = self.minibatches(cohort, k, 1, _GRADIENT + i)
+                rows.append(self.gradient(theta, batch, task))
+        return torch.stack(rows)
+
+    def answer(self, request: Request, cohort: Cohort, k: int) -> Reply:
+        """Client k's answer to a request."""
+        match request:
+            case Train(theta, weights, report, first):
+                # The report is taken at the received model, before local training.
+                losses = None if report is None else self.report(theta, cohort, k, report)
+                w = torch.full((self.layout.tasks,), 1 / self.layout.tasks) if weights is None else weights
+                kept = None if first is None else w.to(theta) @ first.of(k).kept
+                return TrainReply(self.local_training(theta, w, cohort, k, first=kept), losses)
+            case TaskUpdates(theta):
+                tasks = torch.eye(self.layout.tasks)
+                updates = [self.local_training(theta, w, cohort, k, part=i) for i, w in enumerate(tasks)]
+                return TaskUpdatesReply(torch.stack(updates))
+            case TaskGradients(theta, extra_upload):
+                kept = self.task_gradients(theta, cohort, k)
+                rng = cohort.stream(Purpose.COMPRESSION, k)
+                return TaskGradientsReply(compress(self.layout.shared(kept).T, extra_upload, rng), kept)
+            case GramTerms(total, gradients):
+                mine = gradients.of(k)
+                A, C, S = self.layout.shared(mine.kept).T, mine.compressed.dense(), total.dense()
+                D = A - C
+                return GramTermsReply(A.T @ A + C.T @ (S - C) + 2 * D.T @ (S - C), D.T @ D)
+
+    @contextmanager
+    def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:
+        """Draws inside the model (dropout) come from the client's own stream and leave no trace."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(cohort.torch_seed(Purpose.DROPOUT, k, part))
+            yield
+
+
+_GRADIENT = 1_000_000
+"""Parts from here on are single gradients, so that they share no random stream with task-wise training."""

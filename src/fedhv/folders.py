@@ -1,0 +1,108 @@
+"""Run folders: made for a new run, checked for an old one, read when it is done.
+
+runs/digits/fedhv-seed0/
+  config.toml               all that fixes the run, fully resolved
+  reference.toml            FedHV's reference, where it came from and what it cost
+  calibration/              the uniform-weight runs behind it, each a run folder of its own
+  history.jsonl             one line for every round
+  checkpoint.safetensors    the state after some round (and the one before it)
+  model.safetensors         the final model, as the module's state dict
+  summary.json              what it came to; it is written last
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedhv import toml
+from fedhv.errors import InputError
+from fedhv.files import make_folder, write_atomic
+from fedhv.history import read_history
+from fedhv.reference import Reference, read_reference
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    state_dict: dict[str, Tensor]
+    folder: Path | None
+    reference: Reference | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything in the summary is an attribute: `result.worst_accuracy`."""
+        try:
+            return self.summary[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def read_result(folder: Path) -> Result:
+    """A finished run from its folder."""
+    summary = read_summary(folder)
+    if summary is None:
+        raise InputError(f"{folder} holds no finished run: summary.json is missing.")
+    path = folder / "reference.toml"
+    reference = read_reference(path) if path.exists() else None
+    try:
+        model = load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder / 'model.safetensors'} could not be read: {error}.") from None
+    return Result(summary, read_history(folder), model, folder, reference)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What a run came to, or None if it has not finished."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / 'summary.json'} could not be read: {error}.") from None
+    if not isinstance(summary, dict):
+        raise InputError(f"{folder / 'summary.json'} should hold a JSON object.")
+    return summary
+
+
+def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
+    path = folder / "config.toml"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} should be a folder. Found a file.")
+    if path.exists():
+        if not resume:
+            raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
+        _same_run(path, toml.read(path), config)
+    elif folder.exists() and any(entry.name != ".lock" for entry in folder.iterdir()):
+        raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
+    make_folder(folder)
+    write_atomic(path, toml.write(config))
+
+
+def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """What a run computes must not change when it is resumed; where it is computed may."""
+    read_back = toml.read_text(toml.write(new))
+    for section in ("run", "setting"):
+        for key, was, now in _differences(old.get(section, {}), read_back.get(section, {}), section):
+            if key != "run.fedhv":
+                raise InputError(
+                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out."
+                )
+
+
+def _differences(old: Any, new: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from _differences(old.get(key), new.get(key), f"{where}.{key}")
+    elif old != new:
+        yield where, old, new

@@ -1,0 +1,57 @@
+"""The methods, and how a name becomes one."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from fedhv.errors import InputError, unknown
+from fedhv.imports import import_object
+from fedhv.methods.base import Conversation, Method, State, drive
+from fedhv.methods.fedcmoo import FedCMOO
+from fedhv.methods.fedhv import FedHV
+from fedhv.methods.fsmgda import FSMGDA
+from fedhv.methods.uniform import Uniform
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in (FedHV, Uniform, FSMGDA, FedCMOO)}
+
+__all__ = [
+    "FSMGDA",
+    "METHODS",
+    "Conversation",
+    "FedCMOO",
+    "FedHV",
+    "Method",
+    "State",
+    "Uniform",
+    "drive",
+    "make_method",
+    "method_class",
+]
+
+
+def method_class(name: str) -> type[Method]:
+    """A method by its name, or a user's own as "package.module:Class"."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" not in name:
+        raise unknown("method", name, METHODS, hint="A method of your own is named 'package.module:Class'.")
+    found = import_object(name, "method")
+    if not (inspect.isclass(found) and issubclass(found, Method)):
+        raise InputError(f"'{name}' should be a subclass of fedhv.Method. Found {found!r}.")
+    return found
+
+
+def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:
+    """A method with its hyper-parameters; an unknown one is an error that names the nearest known."""
+    cls, given = method_class(name), dict(parameters or {})
+    known = [f.name for f in dataclasses.fields(cls) if f.init]
+    for key in given:
+        if key not in known:
+            raise unknown(f"hyper-parameter of method '{name}'", key, known)
+    try:
+        return cls(**given)
+    except TypeError as error:
+        raise InputError(f"Method '{name}' could not be made: {error}.") from None

@@ -1,0 +1,94 @@
+"""A method is a conversation: it yields requests, is sent the replies, and returns the next state.
+
+It never knows who answers. `drive` plays the other side with anything that can answer a request.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.errors import InputError
+from fedhv.messages import Replies, Request
+
+Conversation = Generator[Request, Any, "State"]
+"""Yields requests, is sent `Replies` of the matching kind, returns the next state."""
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a server carries from round to round.
+
+    Attributes:
+        model: θᵗ, one flat vector.
+        weights: wᵗ, the task weights.
+        memory: Whatever else the method needs in the next round; saved in checkpoints.
+        record: What the finished round should leave in the history; not needed to go on.
+    """
+
+    model: Tensor
+    weights: Tensor
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> State:
+        """The same state with its model on a device; m-vectors stay on the CPU."""
+        return replace(self, model=self.model.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """One federated multi-objective method. Its fields are its hyper-parameters.
+
+    Attributes:
+        server_lr: η_g.
+        local_lr: η_ℓ, the clients' learning rate.
+    """
+
+    name: ClassVar[str] = ""
+
+    server_lr: float = 1.0
+    local_lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("server_lr", "local_lr"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 < value < np.inf):
+                raise InputError(f"Method '{self.label}': `{name}` should be positive. Found `{name} = {value}`.")
+
+    @property
+    def label(self) -> str:
+        """The name that runs and tables show."""
+        return self.name or type(self).__name__
+
+    def start(self, model: Tensor, tasks: int) -> State:
+        """The state before the first round: w⁰ is uniform."""
+        return State(model, torch.full((tasks,), 1 / tasks))
+
+    @abstractmethod
+    def round(self, state: State) -> Conversation:
+        """One round."""
+
+
+class Answerer(Protocol):
+    """Whoever answers a request: an engine's cohort, a network, a test."""
+
+    def __call__(self, request: Request) -> Replies:
+        """The cohort's answers."""
+
+
+def drive(conversation: Conversation, answer: Callable[[Request], Replies]) -> State:
+    """Play a conversation to its end."""
+    try:
+        request = next(conversation)
+        while True:
+            request = conversation.send(answer(request))
+    except StopIteration as end:
+        state: State = end.value
+        return state

@@ -1,0 +1,76 @@
+"""FedCMOO: compressed task gradients give the server a Gram matrix; projected descent on it gives the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fedhv.compression import compress
+from fedhv.errors import InputError
+from fedhv.messages import GramTermReplies, GramTerms, TaskGradientReplies, TaskGradients, Train
+from fedhv.methods.base import Conversation, Method, State
+from fedhv.random import Purpose
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCMOO(Method):
+    """Communication-efficient federated multi-objective optimisation with the randomised-SVD Gram estimate.
+
+    A round is two stages. The first finds the weights: clients send compressed task gradients, receive their
+    compressed sum and return what completes the Gram estimate. The second trains with them: the first local
+    step applies the gradients already computed, K − 1 further steps follow.
+
+    Attributes:
+        extra_upload: The size of the compressed gradients in units of the shared parameters.
+        iterations: Projected-gradient steps on the weights, from the previous round's weights.
+        step_size: Their step size.
+    """
+
+    name: ClassVar[str] = "fedcmoo"
+
+    extra_upload: float = 1.0
+    iterations: int = 1000
+    step_size: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("extra_upload", "iterations", "step_size"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"Method 'fedcmoo': `{name}` should be positive. Found {getattr(self, name)}.")
+
+    def round(self, state: State) -> Conversation:
+        """One round in two stages."""
+        gradients = yield TaskGradients(state.model, self.extra_upload)
+        C = torch.stack([reply.compressed.dense() for reply in gradients.each])
+        S = compress(C.sum(dim=0), self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
+        terms = yield GramTerms(S, gradients, self.extra_upload)
+        gram = gram_estimate(gradients, float(C.double().square().sum()), terms)
+        w = torch.from_numpy(self.descend_weights(gram, state.weights.double().numpy())).float()
+        replies = yield Train(state.model, w, first=gradients)
+        return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record={"weights": w})
+
+    def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Projected gradient descent of ½wᵀGw on the simplex, G scaled by the mean gradient norm."""
+        G = gram / np.mean(np.sqrt(np.maximum(np.diag(gram), 0) + 1e-4)) ** 2
+        for _ in range(self.iterations):
+            w = project_to_simplex(w - self.step_size * (G @ w))
+        return w
+
+
+def gram_estimate(gradients: TaskGradientReplies, compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
+    """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), and (M−1)ΣDᵀD where the compression lost much."""
+    gram, residual = terms.known.cpu().numpy(), terms.residual.cpu().numpy()
+    if np.sqrt(compressed_norm) <= 1.5 * np.sqrt(np.trace(residual)):
+        gram = gram + (len(gradients.each) - 1) * residual
+    return gram
+
+
+def project_to_simplex(v: np.ndarray) -> np.ndarray:
+    """The nearest point of the probability simplex, by sorting."""
+    u = np.sort(v)[::-1]
+    excess = (np.cumsum(u) - 1) / np.arange(1, len(v) + 1)
+    projected: np.ndarray = np.maximum(v - excess[np.count_nonzero(u > excess) - 1], 0)
+    return projected

@@ -1,0 +1,28 @@
+"""FSMGDA: every client trains every task alone; the server steps along the min-norm combination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedhv.messages import TaskUpdates
+from fedhv.methods.base import Conversation, Method, State
+from fedhv.minnorm import min_norm_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FSMGDA(Method):
+    """Federated stochastic multi-gradient descent: m local trajectories, m uploads, MinNorm on the server."""
+
+    name: ClassVar[str] = "fsmgda"
+
+    def round(self, state: State) -> Conversation:
+        """One round: the geometry is that of the shared parameters; a head moves by its task's weight."""
+        replies = yield TaskUpdates(state.model)
+        U = replies.mean_updates
+        shared = replies.layout.shared(U).double()
+        w = torch.from_numpy(min_norm_weights((shared @ shared.T).cpu().numpy())).float()
+        # A task's update is zero on the other tasks' heads, so the weighted sum scales each head by its own weight.
+        return State(model=state.model + self.server_lr * (w.to(U) @ U), weights=w, record={"weights": w})

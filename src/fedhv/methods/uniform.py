@@ -1,0 +1,38 @@
+"""Uniform: the same single-trajectory training with wᵢ = 1/m; also what calibrates FedHV's reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedhv.cohort import ReportBudget
+from fedhv.messages import Train
+from fedhv.methods.base import Conversation, Method, State
+from fedhv.methods.fedhv import check_report_budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Method):
+    """Federated averaging of the mean task loss.
+
+    Attributes:
+        report: If set, clients report their losses (with this budget) although nothing depends on them.
+    """
+
+    name: ClassVar[str] = "uniform"
+
+    report: ReportBudget | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.report is not None:
+            check_report_budget(self.report)
+
+    def round(self, state: State) -> Conversation:
+        """One round of federated averaging."""
+        replies = yield Train(state.model, report=self.report)
+        return State(
+            model=state.model + self.server_lr * replies.mean_update,
+            weights=state.weights,
+            record={} if self.report is None else {"report": replies.mean_report().tolist()},
+        )

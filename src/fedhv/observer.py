@@ -1,0 +1,33 @@
+"""Whoever watches a run: a progress bar, a log, nobody."""
+
+from __future__ import annotations
+
+from fedhv.simulation import Round
+
+
+class Observer:
+    """Is told what happens; this one keeps silent."""
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts, or goes on after `done` rounds."""
+
+    def round(self, round: Round) -> None:
+        """A round is over."""
+
+    def stop(self) -> None:
+        """The run is over."""
+
+
+class Renamed(Observer):
+    """Passes on what it is told, under another label."""
+
+    def __init__(self, observer: Observer, label: str) -> None:
+        self._observer, self._label = observer, label
+        self.say, self.round, self.stop = observer.say, observer.round, observer.stop  # type: ignore[method-assign]
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts, under this observer's label."""
+        self._observer.start(self._label, rounds, done)

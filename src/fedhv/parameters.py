@@ -1,0 +1,137 @@
+"""The model as one flat vector θ ∈ R^d, and which of its entries are shared or belong to a task's head.
+
+Server arithmetic, checkpoints and messages are then plain vector arithmetic; `Network` gives the vector its
+meaning by running the module on views of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.errors import InputError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter lies in the flat vector.
+
+    Attributes:
+        names: Parameter names in the module's order.
+        shapes: Their shapes.
+        owners: For every parameter the task whose head it belongs to, or -1 where it is shared.
+        tasks: How many tasks there are.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    owners: tuple[int, ...]
+    tasks: int
+
+    @classmethod
+    def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
+        """Read the layout off a module."""
+        parameters = dict(module.named_parameters())
+        if heads is None:
+            modules = getattr(module, "heads", None)
+            split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
+            heads = [f"heads.{i}" for i in range(tasks)] if split else []
+        elif len(heads) != tasks:
+            raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
+        for prefix in heads:
+            if not any(_within(name, prefix) for name in parameters):
+                raise InputError(f"No parameter of the model lies under the head '{prefix}'.")
+        owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
+        return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of scalars in every parameter."""
+        return [shape.numel() for shape in self.shapes]
+
+    @property
+    def d(self) -> int:
+        """The length of θ."""
+        return sum(self.sizes)
+
+    @property
+    def d_shared(self) -> int:
+        """How many scalars all tasks share."""
+        return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner < 0)
+
+    def d_head(self, task: int) -> int:
+        """How many scalars belong to one task's head."""
+        return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner == task)
+
+    def shared(self, vectors: Tensor) -> Tensor:
+        """The shared part of vectors whose last axis is θ's."""
+        parts = torch.split(vectors, self.sizes, dim=-1)
+        return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """θ from a module's parameters."""
+        return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """Named views into θ."""
+        parts = torch.split(theta, self.sizes)
+        return {n: part.view(s) for n, part, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+def _within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+class Network:
+    """A module as a function of its flat parameter vector: `network(theta, inputs, training=…)`."""
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        tasks: int,
+        heads: Sequence[str] | None,
+        device: torch.device | str,
+    ) -> None:
+        module = factory()
+        if not isinstance(module, nn.Module):
+            raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
+        refuse_running_statistics(module)
+        self.module = module.to(device)
+        self.layout = Layout.of(module, tasks, heads)
+        if self.layout.d == 0:
+            raise InputError("The model should have parameters to train. Found none.")
+
+    def __call__(self, theta: Tensor, inputs: Tensor, *, training: bool) -> list[Tensor]:
+        """The m outputs of the model with parameters θ."""
+        if self.module.training != training:
+            self.module.train(training)
+        outputs = torch.func.functional_call(self.module, self.layout.unflatten(theta), (inputs,))
+        if isinstance(outputs, Tensor):
+            outputs = [outputs]
+        if len(outputs) != self.layout.tasks:
+            raise InputError(
+                f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."
+            )
+        return list(outputs)
+
+
+def refuse_running_statistics(module: nn.Module) -> None:
+    """Refuse layers whose buffers change during training: they are not part of θ and would be lost."""
+    for name, layer in module.named_modules():
+        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        if batch or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats):
+            raise InputError(
+                f"The model has {type(layer).__name__} at '{name}'. Its statistics depend on the minibatch and are "
+                "not parameters: averaging clients would mix or lose them. Use nn.GroupNorm instead."
+            )
+
+
+def initial_model(factory: Callable[[], nn.Module], seed: int) -> Tensor:
+    """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = factory()
+    return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])

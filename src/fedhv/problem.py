@@ -1,0 +1,209 @@
+"""A federated multi-task problem: a model, its tasks, examples, and which client holds which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedhv.errors import InputError
+from fedhv.tasks import Task
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n inputs and, for every task, n targets."""
+
+    inputs: Tensor
+    targets: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, inputs: Any, targets: Sequence[Any]) -> Examples:
+        """Examples from arrays or tensors."""
+        return cls(torch.as_tensor(inputs), tuple(torch.as_tensor(t) for t in targets))
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    def __getitem__(self, index: Any) -> Examples:
+        return Examples(self.inputs[index], tuple(t[index] for t in self.targets))
+
+    def to(self, device: torch.device | str) -> Examples:
+        """The same examples on a device."""
+        return Examples(self.inputs.to(device), tuple(t.to(device) for t in self.targets))
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Index lists, not objects: client k holds `indices[offsets[k]:offsets[k + 1]]` of the training examples.
+
+    A million clients are two arrays.
+    """
+
+    indices: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, lists: Sequence[Any]) -> Clients:
+        """From one index list per client."""
+        arrays = [np.asarray(each, dtype=np.int64) for each in lists]
+        offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])]).astype(np.int64)
+        return cls(np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> np.ndarray:
+        return self.indices[self.offsets[client] : self.offsets[client + 1]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[k] for k in range(len(self)))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many examples each client holds."""
+        return np.diff(self.offsets)
+
+
+class Augmentation(Protocol):
+    """A random change of training minibatches, split into its draws and their effect.
+
+    The draws are made in NumPy from the client's own random stream; the effect is one batched operation on the
+    device. So every engine sees the same augmented images.
+    """
+
+    def draw(self, rng: np.random.Generator, steps: int, batch: int) -> np.ndarray:
+        """float32 draws of shape (steps, batch, …)."""
+
+    def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
+        """The augmented inputs; the first axes of both arguments agree."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A problem before it is divided among clients.
+
+    Attributes:
+        name: What tables call it.
+        model: Makes a fresh, randomly initialised model with one output per task.
+        tasks: The m objectives, in the order of the model's outputs.
+        train: All training examples.
+        test: The examples that evaluation uses.
+        prepare: From stored inputs to what the model takes (normalisation), batch by batch on the device.
+        augment: Applied to training minibatches only.
+        heads: For every task the prefix of its head's parameter names; all other parameters are shared. By
+            default `heads.0`, `heads.1`, … if the model has such a list, otherwise every parameter is shared.
+        strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    tasks: tuple[Task, ...]
+    train: Examples
+    test: Examples
+    prepare: Callable[[Tensor], Tensor] | None = None
+    augment: Augmentation | None = None
+    heads: tuple[str, ...] | None = None
+    strata: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        if not self.tasks:
+            raise InputError(f"Problem '{self.name}' should have at least one task. Found none.")
+        names = [task.name for task in self.tasks]
+        if len(set(names)) < len(names):
+            raise InputError(f"Problem '{self.name}' should name every task differently. Found {names}.")
+        for split, examples in (("training", self.train), ("test", self.test)):
+            _check(self.name, split, examples, self.tasks)
+
+
+@dataclass(frozen=True)
+class Problem(Benchmark):
+    """A benchmark with its clients: all that a simulation needs to know about the world."""
+
+    clients: Clients = field(default_factory=lambda: Clients.of([]))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = self.clients.sizes
+        if len(sizes) == 0:
+            raise InputError(f"Problem '{self.name}' should have at least one client. Found none.")
+        if sizes.min() == 0:
+            raise InputError(
+                f"Every client should hold at least one example. Found client {int(sizes.argmin())} empty; "
+                "leave it out or give it examples."
+            )
+        low, high = int(self.clients.indices.min()), int(self.clients.indices.max())
+        if low < 0 or high >= len(self.train):
+            raise InputError(f"Clients should hold indices from 0 to {len(self.train) - 1}. Found {low} to {high}.")
+
+    @classmethod
+    def divide(cls, benchmark: Benchmark, clients: Clients) -> Problem:
+        """A benchmark divided among clients."""
+        shared = {name: getattr(benchmark, name) for name in Benchmark.__dataclass_fields__}
+        return cls(**shared, clients=clients)
+
+    @classmethod
+    def from_clients(
+        cls,
+        model: Callable[[], nn.Module],
+        tasks: Sequence[Task],
+        clients: Sequence[tuple[Any, Sequence[Any]]],
+        test: tuple[Any, Sequence[Any]],
+        name: str = "custom",
+        **options: Any,
+    ) -> Problem:
+        """Your own problem from the clients' arrays.
+
+        Args:
+            model: Makes a fresh model; its forward pass returns one output per task.
+            tasks: The objectives, in the order of the outputs.
+            clients: For every client its inputs and a list of m target arrays.
+            test: Inputs and a list of m target arrays for evaluation.
+            name: What tables call the problem.
+            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+        """
+        parts = [Examples.of(inputs, targets) for inputs, targets in clients]
+        for k, part in enumerate(parts):
+            _check(name, f"client {k}'s", part, tasks)
+        if not parts:
+            raise InputError(f"Problem '{name}' should have at least one client. Found none.")
+        train = Examples(
+            torch.cat([part.inputs for part in parts]),
+            tuple(torch.cat([part.targets[i] for part in parts]) for i in range(len(tasks))),
+        )
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        return cls(
+            name=name,
+            model=model,
+            tasks=tuple(tasks),
+            train=train,
+            test=Examples.of(*test),
+            clients=Clients(np.arange(len(train), dtype=np.int64), offsets),
+            **options,
+        )
+
+
+def _check(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> None:
+    """Reject examples that would poison a run: none at all, too few targets, NaN, labels out of range."""
+    where = f"Problem '{problem}', {split} examples"
+    n = len(examples)
+    if n == 0:
+        raise InputError(f"{where}: expected at least one. Found none.")
+    if len(examples.targets) != len(tasks):
+        raise InputError(
+            f"{where}: expected targets for {len(tasks)} tasks. Found {len(examples.targets)} target arrays."
+        )
+    if examples.inputs.is_floating_point() and not bool(torch.isfinite(examples.inputs).all()):
+        raise InputError(f"{where}: expected finite inputs. Found NaN or infinity; clean the data first.")
+    for task, targets in zip(tasks, examples.targets, strict=True):
+        if len(targets) != n:
+            raise InputError(f"{where}: expected {n} targets for task '{task.name}'. Found {len(targets)}.")
+        try:
+            task.check(targets)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None

@@ -1,0 +1,63 @@
+"""From what a user names to what a run needs: the setting, the divided problem, the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedhv.benchmarks import load_benchmark
+from fedhv.config import Federation, Setting, Training, load_setting, override_setting
+from fedhv.errors import unknown
+from fedhv.problem import Problem
+from fedhv.reference import Provenance, Reference, read_reference
+
+
+def resolve(
+    what: str | Setting | Problem,
+    override: Iterable[str] = (),
+    rounds: int | None = None,
+    data: str | None = None,
+) -> tuple[Setting, Problem]:
+    """The setting and the divided problem that `what` stands for."""
+    changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    if isinstance(what, Problem):
+        return override_setting(setting_of(what), changes), what
+    setting = load_setting(what, changes) if isinstance(what, str) else override_setting(what, changes)
+    benchmark = load_benchmark(setting.benchmark, data)
+    return setting, Problem.divide(benchmark, setting.federation.divide(benchmark))
+
+
+def setting_of(problem: Problem) -> Setting:
+    """What a user's own problem runs with unless it is overridden."""
+    n, sizes = len(problem.clients), problem.clients.sizes
+    return Setting(
+        name=problem.name,
+        benchmark="given",
+        federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
+        training=Training(rounds=100, batch_size=32, local_steps=10),
+    )
+
+
+def resolve_reference(
+    given: str | Path | Reference | Sequence[float] | None, setting: Setting, problem: Problem
+) -> Reference | None:
+    """A reference from its name, file or values, checked against the tasks."""
+    tasks = tuple(task.name for task in problem.tasks)
+    if given is None:
+        return None
+    if isinstance(given, Reference):
+        reference = given
+    elif isinstance(given, str | Path):
+        name = str(given)
+        if name in setting.references:
+            source = Provenance(source=f"{setting.name}, {name}", setting=setting.name)
+            reference = Reference(setting.references[name], provenance=source)
+        elif Path(name).is_file() or name.endswith(".toml"):
+            reference = read_reference(Path(name))
+        else:
+            raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")
+    else:
+        reference = Reference(tuple(float(value) for value in given))
+    reference.check(tasks)
+    return replace(reference, tasks=tasks)

@@ -1,0 +1,33 @@
+"""Mean ± sample standard deviation over seeds, and who is best: rankings come from unrounded means."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of several runs; one run has no deviation."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of one value for every run."""
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), deviation, len(values))
+
+    def text(self, digits: int = 2) -> str:
+        """For example "90.17 ± 0.18"."""
+        mean = f"{self.mean:.{digits}f}"
+        return mean if self.deviation is None else f"{mean} ± {self.deviation:.{digits}f}"
+
+
+def ranks(means: Mapping[str, float], higher_is_better: bool = True) -> dict[str, int]:
+    """1 for the best, 2 for the second best, …; equal means share the better rank."""
+    ordered = sorted(means.values(), reverse=higher_is_better)
+    return {name: 1 + ordered.index(value) for name, value in means.items()}

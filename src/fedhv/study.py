@@ -1,0 +1,246 @@
+"""A study: several methods and seeds on one setting, every one a run folder; what is done is never done again."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedhv.calibration import calibrate
+from fedhv.config import Setting
+from fedhv.errors import FedHVError, InputError
+from fedhv.files import make_folder
+from fedhv.folders import read_summary
+from fedhv.history import NAME as HISTORY
+from fedhv.jobs import Interrupted, Job
+from fedhv.methods import METHODS, Method
+from fedhv.observer import Observer
+from fedhv.problem import Problem
+from fedhv.reference import Reference, read_reference
+from fedhv.resolve import resolve, resolve_reference
+from fedhv.runs import run_resolved
+
+SEEDS = (0, 42, 2026)
+"""The paper's."""
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study, as it can be sent to another process."""
+
+    setting: Setting
+    method: Method
+    seed: int
+    folder: Path
+    reference: Reference | None
+    engine: str
+    device: str
+    data: str | None
+
+    @property
+    def label(self) -> str:
+        """What progress shows."""
+        return f"{self.method.label} seed {self.seed}"
+
+    def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> dict[str, Any]:
+        """Run, go on, or read what is there."""
+        if problem is None:
+            _, problem = resolve(self.setting, data=self.data)
+        result = run_resolved(
+            self.setting,
+            problem,
+            self.method,
+            seed=self.seed,
+            folder=self.folder,
+            engine=self.engine,
+            device=self.device,
+            reference=self.reference,
+            resume=True,
+            data=self.data,
+            observer=observer,
+        )
+        return result.summary
+
+
+class StudyObserver(Observer):
+    """Watches the runs of a study that go on at the same time."""
+
+    def runs(self, states: Sequence[tuple[str, int, int, dict[str, Any] | None]]) -> None:
+        """(label, finished rounds, all rounds, last evaluation) of every run that has started."""
+
+
+def compare(
+    what: str | Setting | Problem,
+    methods: Sequence[str | Method] = tuple(METHODS),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    rounds: int | None = None,
+    out: str | Path,
+    jobs: int | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    reference: str | Path | Reference | Sequence[float] | None = None,
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: StudyObserver | None = None,
+) -> list[dict[str, Any]]:
+    """Every method with every seed on one setting; returns the summaries of the runs.
+
+    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference:
+    the given one, or one that is calibrated first and kept in `out/reference.toml`.
+
+    Args:
+        what: As for `run`; a `Problem` stays in this process.
+        methods: Names, "package.module:Class" or `Method`s.
+        seeds: One run of every method for each.
+        rounds: Instead of the setting's.
+        out: The study's folder.
+        jobs: How many runs at a time, each in a process of its own; by default one for every core.
+        engine: As for `run`.
+        device: As for `run`.
+        reference: As for `run`.
+        override: As for `run`.
+        data: As for `run`.
+        observer: Is told about progress.
+    """
+    observer = observer or StudyObserver()
+    if jobs is not None and jobs < 1:
+        raise InputError(f"`jobs` should be at least 1. Found {jobs}.")
+    setting, problem = resolve(what, override, rounds, data)
+    chosen = [method if isinstance(method, Method) else setting.method(method) for method in methods]
+    _distinct("methods", [method.label for method in chosen])
+    _distinct("seeds", seeds)
+    frozen = resolve_reference(reference, setting, problem)
+    for method in chosen:
+        Job(setting, problem, method, max(seeds), engine, device)  # bad input is found before anything is written
+    folder = make_folder(Path(out))
+    if any(_needs_reference(method) for method in chosen):
+        frozen = _shared_reference(setting, problem, folder, frozen, engine, device, data, observer)
+    study = [
+        StudyRun(
+            setting,
+            method,
+            seed,
+            folder / f"{method.label}-seed{seed}",
+            frozen if _needs_reference(method) else None,
+            engine,
+            device,
+            data,
+        )
+        for seed in seeds
+        for method in chosen
+    ]
+    workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(study))
+    if workers == 1:
+        return [each(problem, observer) for each in study]
+    return in_parallel(study, workers, lambda: observer.runs([_progress(each) for each in study]))
+
+
+def _needs_reference(method: Method) -> bool:
+    return hasattr(method, "reference") and method.reference is None
+
+
+def _shared_reference(
+    setting: Setting,
+    problem: Problem,
+    folder: Path,
+    given: Reference | None,
+    engine: str,
+    device: str,
+    data: str | None,
+    observer: Observer,
+) -> Reference:
+    path = folder / "reference.toml"
+    if path.exists():
+        kept = read_reference(path)
+        if given is not None and given.values != kept.values:
+            raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
+        return kept
+    reference = given or calibrate(
+        setting,
+        None,
+        problem,
+        engine=engine,
+        device=device,
+        data=data,
+        folder=folder / "calibration",
+        observer=observer,
+    )
+    reference.write(path)
+    return reference
+
+
+def in_parallel(study: Sequence[StudyRun], workers: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    """Play runs in worker processes; `tick` is called a few times a second.
+
+    When the user interrupts, every worker stops its run at a checkpoint. A worker that dies takes no finished
+    work with it: the same study goes on where it was.
+    """
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet_worker) as pool:
+        futures = [pool.submit(_in_worker, each) for each in study]
+        waiting: set[Future[dict[str, Any]]] = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
+                tick()
+                for future in done:
+                    future.result()
+            return [future.result() for future in futures]
+        except KeyboardInterrupt:
+            raise Interrupted("Stopped; every run can be resumed.") from None
+        except BrokenProcessPool:
+            raise FedHVError("A worker process died. The same command goes on where it was.") from None
+        finally:
+            for future in waiting:
+                future.cancel()
+            for child in multiprocessing.active_children():
+                if waiting:
+                    child.terminate()
+
+
+def _quiet_worker() -> None:
+    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _in_worker(each: StudyRun) -> dict[str, Any]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        return each()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _progress(each: StudyRun) -> tuple[str, int, int, dict[str, Any] | None]:
+    """How far a run is, read off its history: no channel between processes is needed."""
+    total = each.setting.training.rounds
+    try:
+        lines = (each.folder / HISTORY).read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError):
+        return each.label, 0, total, None
+    for line in reversed(lines):
+        if '"evaluation"' in line:
+            return each.label, len(lines), total, json.loads(line)
+    return each.label, len(lines), total, None
+
+
+def read_study(folder: Path) -> list[dict[str, Any]]:
+    """The summaries of the finished runs in a study's folder."""
+    found = [read_summary(path) for path in sorted(folder.iterdir()) if path.is_dir()]
+    return [summary for summary in found if summary is not None]
+
+
+def _distinct(name: str, values: Sequence[Any]) -> None:
+    if not values or len(set(values)) < len(values):
+        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.")
