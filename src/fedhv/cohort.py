@@ -81,8 +81,8 @@ def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: i
         return rng.integers(n, size=(steps, b))
     per_epoch = n // b
     epochs = -(-steps // per_epoch)
-    orders = np.stack([rng.permutation(n)[: per_epoch * b] for _ in range(epochs)])
-    return orders.reshape(-1, b)[:steps]
+    orders = [rng.permutation(n)[: per_epoch * b] for _ in range(epochs)]
+    return np.concatenate([np.empty(0, np.int64), *orders]).reshape(-1, b)[:steps]
 
 
 def report_positions(rng: np.random.Generator, n: int, local: LocalTraining, budget: ReportBudget) -> np.ndarray:

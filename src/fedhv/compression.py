@@ -1,8 +1,9 @@
-"""FedCMOO's compression of task gradients: a low-rank approximation by randomised SVD of a nearly square stack."""
+"""FedCMOO's compression of task gradients: a low-rank approximation of a nearly square stack by randomised SVD."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,35 +32,52 @@ def rank(d: int, m: int, extra_upload: float) -> int:
 
 
 def compress(matrix: Tensor, extra_upload: float, rng: np.random.Generator) -> Compressed:
-    """Randomised SVD with two power iterations of the nearly square stack of a d × m matrix.
+    """One d × m matrix compressed."""
+    return compress_all(matrix[None], extra_upload, [rng])[0]
 
-    With Q an orthonormal basis of the range of (BBᵀ)²BΩ, the best rank-r approximation of QQᵀB is QU_r(QU_r)ᵀB,
-    U_r the leading eigenvectors of (QᵀB)(QᵀB)ᵀ: an r-by-r symmetric problem instead of a singular value
-    decomposition of a wide matrix.
+
+def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random.Generator]) -> list[Compressed]:
+    """Randomised SVD with two power iterations of n matrices d × m, each with its own random sketch.
+
+    The factors are Q and QᵀB, with B the stacked matrix and Q an orthonormal basis of the range of (BBᵀ)²BΩ: the
+    same product as UΣVᵀ of a randomised SVD of that rank, without decomposing anything.
     """
-    d, m = matrix.shape
-    B = _stack(matrix)
-    r = min(rank(d, m, extra_upload), *B.shape)
-    columns = min(r + r // 10, *B.shape)
-    omega = rng.standard_normal((B.shape[1], columns), dtype=np.float32)
-    Q = torch.linalg.qr(B @ torch.from_numpy(omega).to(B)).Q
+    _, d, m = matrices.shape
+    B = _stack(matrices)
+    r = min(rank(d, m, extra_upload), *B.shape[1:])
+    sketches = [rng.standard_normal((B.shape[2], r), dtype=np.float32) for rng in rngs]
+    Q = _orthonormal(B @ torch.from_numpy(np.stack(sketches)).to(B))
     for _ in range(POWER_ITERATIONS):
-        Q = torch.linalg.qr(B.T @ Q).Q
-        Q = torch.linalg.qr(B @ Q).Q
-    P = Q.T @ B
-    U = torch.linalg.eigh(P @ P.T).eigenvectors[:, -r:]
-    return Compressed(Q @ U, U.T @ P, (d, m))
+        Q = _orthonormal(B.mT @ Q)
+        Q = _orthonormal(B @ Q)
+    P = Q.mT @ B
+    return [Compressed(left, right, (d, m)) for left, right in zip(Q, P, strict=True)]
 
 
-def _stack(matrix: Tensor) -> Tensor:
-    """Cut a d × m matrix into blocks of ⌊√(dm)⌋ rows, zero padded, and lay them side by side."""
-    d, m = matrix.shape
+def _orthonormal(X: Tensor) -> Tensor:
+    """An orthonormal basis of the columns of each matrix, by Cholesky of XᵀX in double precision.
+
+    All matrix products, so that a batch runs at the speed of the hardware. The ridge keeps the factor finite where
+    columns are dependent; it is far below what single precision resolves.
+    """
+    wide = X.double()
+    gram = wide.mT @ wide
+    scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    factor = torch.linalg.cholesky(gram + ridge)
+    basis: Tensor = torch.linalg.solve_triangular(factor.mT, wide, upper=True, left=False)
+    return basis.to(X.dtype)
+
+
+def _stack(matrices: Tensor) -> Tensor:
+    """Cut d × m matrices into blocks of ⌊√(dm)⌋ rows, zero padded, and lay the blocks side by side."""
+    n, d, m = matrices.shape
     rows = math.isqrt(d * m)
     blocks = -(-d // rows)
-    padded = torch.nn.functional.pad(matrix, (0, 0, 0, blocks * rows - d))
-    return padded.view(blocks, rows, m).permute(1, 0, 2).reshape(rows, blocks * m)
+    padded = torch.nn.functional.pad(matrices, (0, 0, 0, blocks * rows - d))
+    return padded.view(n, blocks, rows, m).transpose(1, 2).reshape(n, rows, blocks * m)
 
 
 def _unstack(stacked: Tensor, d: int, m: int) -> Tensor:
     rows, columns = stacked.shape
-    return stacked.view(rows, columns // m, m).permute(1, 0, 2).reshape(-1, m)[:d]
+    return stacked.view(rows, columns // m, m).transpose(0, 1).reshape(-1, m)[:d]

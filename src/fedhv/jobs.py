@@ -1,12 +1,15 @@
-"""A job is all that fixes a run; executing it plays its rounds, to disk where there is a folder."""
+"""A job is all that fixes a run; executing it plays its rounds, to disk where there is a folder.
+
+Jobs on the same problem can be executed together: the engine then answers their requests in one computation.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from fedhv import toml
 from fedhv._version import __version__
 from fedhv.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.config import Setting, method_tables
-from fedhv.engines import Engine, choose_engine, make_engine
+from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, write_atomic
 from fedhv.folders import Result, open_folder
@@ -27,7 +30,7 @@ from fedhv.methods.base import Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference
-from fedhv.simulation import Plan, initial_state, simulate
+from fedhv.simulation import Plan, Round, initial_state, rounds, simulate_together
 from fedhv.summary import summarise
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
@@ -42,23 +45,25 @@ class Interrupted(FedHVError):
 
 @dataclass(frozen=True)
 class Job:
-    """All that fixes a run.
+    """All that fixes a run, and where it is kept.
 
     Attributes:
         setting: What the run does.
         problem: The setting's benchmark, divided among its clients.
         method: With its hyper-parameters.
         seed: Of everything random in the run.
-        engine: "auto" or an engine's name; together with `device` where the run is computed.
-        device: "auto", "cpu" or "cuda".
+        choice: Where and how it is computed.
+        folder: Where it is kept; nothing is written without one.
+        reference: Where the method's reference came from and what it cost.
     """
 
     setting: Setting
     problem: Problem
     method: Method
     seed: int
-    engine: str = "auto"
-    device: str = "auto"
+    choice: Choice = field(default_factory=choose_engine)
+    folder: Path | None = None
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         """Find bad input before anything is written."""
@@ -67,7 +72,6 @@ class Job:
             raise InputError(
                 f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
             )
-        choose_engine(self.engine, self.problem, self.device)
 
     @property
     def plan(self) -> Plan:
@@ -79,112 +83,147 @@ class Job:
         """What progress shows."""
         return f"{self.method.label} seed {self.seed}"
 
+    @property
+    def machine(self) -> dict[str, str]:
+        """Where and how the run is computed."""
+        choice = self.choice
+        return {
+            "engine": choice.engine,
+            "device": str(choice.device),
+            "precision": choice.precision,
+            "torch": torch.__version__,
+        }
+
     def config(self) -> dict[str, Any]:
         """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
-        choice = choose_engine(self.engine, self.problem, self.device)
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__},
-            "machine": {"engine": choice.engine, "device": str(choice.device), "torch": torch.__version__},
+            "machine": self.machine,
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
         }
 
-    def execute(
-        self,
-        folder: Path | None = None,
-        *,
-        resume: bool = False,
-        reference: Reference | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        """Play the rounds, from the last checkpoint on if the folder has one.
+    def open(self, resume: bool) -> None:
+        """Make the folder, or make sure that it holds this very run."""
+        if self.folder is not None:
+            open_folder(self.folder, self.config(), resume)
 
-        Args:
-            folder: Where the run is kept; nothing is written without one.
-            resume: Whether the folder may hold this run already.
-            reference: Where the method's reference came from, for the summary.
-            observer: Is told about progress.
-        """
-        if folder is not None:
-            open_folder(folder, self.config(), resume)
-        with (
-            locked(folder) if folder else nullcontext(),
-            one_thread(),
-            make_engine(self.engine, self.problem, self.device) as engine,
-        ):
-            return _Execution(self, engine, folder, observer or Observer()).finish(reference)
+    def with_reference(self, reference: Reference) -> Job:
+        """The same job with the method's reference."""
+        method = replace(self.method, reference=reference.values)  # type: ignore[call-arg]
+        return replace(self, method=method, reference=reference)
+
+    def execute(self, observer: Observer | None = None) -> Result:
+        """Play the rounds, from the last checkpoint on if the folder has one."""
+        observer = observer or Observer()
+        return execute_together([self], lambda jobs: None, observer)[0]
 
 
-class _Execution:
-    """One job being played on one engine."""
+def execute_together(
+    jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
+) -> list[Result]:
+    """Play jobs that share a problem in step; `tick` is called after every round of any of them.
 
-    def __init__(self, job: Job, engine: Engine, folder: Path | None, observer: Observer) -> None:
-        self.job, self.engine, self.folder, self.observer = job, engine, folder, observer
+    `observer` is told about the rounds of a single job; several are watched through `tick`.
+    """
+    observer = observer or Observer()
+    with ExitStack() as stack:
+        for job in jobs:
+            if job.folder is not None:
+                job.open(resume=True)
+                stack.enter_context(locked(job.folder))
+        stack.enter_context(one_thread())
+        engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
+        executions = [stack.enter_context(Execution(job, engine, observer)) for job in jobs]
+        if len(jobs) == 1:
+            observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
+            stack.callback(observer.stop)
+        try:
+            for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
+                executions[i].record(finished)
+                if len(jobs) == 1:
+                    observer.round(finished)
+                while engine.notes:
+                    observer.say(engine.notes.pop(0))
+                tick(executions)
+        except KeyboardInterrupt:
+            for execution in executions:
+                execution.save()
+            raise Interrupted(_how_far(executions)) from None
+        return [execution.finish() for execution in executions]
+
+
+class Execution:
+    """One job being played on an engine."""
+
+    def __init__(self, job: Job, engine: Engine, observer: Observer) -> None:
+        self.job, self.engine = job, engine
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
-        if folder is not None:
-            checkpoint, note = load_checkpoint(folder, self.state)
+        if job.folder is not None:
+            checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
                 observer.say(note)
             if checkpoint is not None:
-                self.state, self.done = checkpoint.state, checkpoint.round
-        self.history = History(folder, keep=self.done)
-        self.saved = self.done
+                self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
+        self.history = History(job.folder, keep=self.done)
+        self._saved, self._saved_at = self.done, time.monotonic()
 
-    def finish(self, reference: Reference | None) -> Result:
-        """Play what is left and write what it came to."""
-        job, plan = self.job, self.job.plan
-        self.observer.start(job.label, plan.rounds, self.done)
-        try:
-            self._play(plan)
-        finally:
-            self.observer.stop()
-            self.history.close()
-        model = self._state_dict()
+    def rounds(self) -> Any:
+        """The rounds that are left, as a conversation with the engine."""
+        population = len(self.job.problem.clients)
+        return rounds(self.engine.layout, population, self.job.method, self.job.plan, self.state, self.done)
+
+    def record(self, finished: Round) -> None:
+        """Keep a finished round."""
+        self.history.append(finished.as_dict())
+        self.state, self.done = finished.state, finished.number
+        if self.done == self.job.plan.rounds or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is anything new."""
+        if self.job.folder is not None and self.done > self._saved:
+            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
+        self._saved, self._saved_at = self.done, time.monotonic()
+
+    def finish(self) -> Result:
+        """Write what the run came to."""
+        job = self.job
         summary = summarise(
             setting=job.setting.name,
             method=job.method.label,
             seed=job.seed,
-            machine=job.config()["machine"],
-            participants=plan.participants,
+            machine=job.machine,
+            participants=job.plan.participants,
             parameters=self.engine.layout.d,
             history=self.history.records,
-            reference=reference,
+            reference=job.reference,
         )
-        if self.folder is not None:
-            write_atomic(self.folder / "model.safetensors", save_tensors(model))
-            write_atomic(self.folder / "summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        return Result(summary, self.history.records, model, self.folder, reference)
-
-    def _play(self, plan: Plan) -> None:
-        last = time.monotonic()
-        try:
-            for finished in simulate(self.engine, self.job.method, plan, self.state, self.done):
-                self.history.append(finished.as_dict())
-                self.state, self.done = finished.state, finished.number
-                self.observer.round(finished)
-                if self.done == plan.rounds or time.monotonic() - last > SECONDS_BETWEEN_CHECKPOINTS:
-                    self._save()
-                    last = time.monotonic()
-        except KeyboardInterrupt:
-            self._save()
-            where = f"; the run in {self.folder} can be resumed" if self.folder else ""
-            raise Interrupted(f"Stopped after round {self.done} of {plan.rounds}{where}.") from None
-
-    def _save(self) -> None:
-        if self.folder is not None and self.done > self.saved:
-            save_checkpoint(self.folder, Checkpoint(self.done, self.state))
-            self.saved = self.done
+        model = self._state_dict()
+        if job.folder is not None:
+            write_atomic(job.folder / "model.safetensors", save_tensors(model))
+            write_atomic(job.folder / "summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        return Result(summary, self.history.records, model, job.folder, job.reference)
 
     def _state_dict(self) -> dict[str, Tensor]:
         """The final model as the module's state dict."""
         tensors = self.engine.client.network.module.state_dict() | self.engine.layout.unflatten(self.state.model)
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
 
+    def __enter__(self) -> Execution:
+        return self
 
-def with_reference(method: Method, reference: Reference) -> Method:
-    """The method with its reference."""
-    return replace(method, reference=reference.values)  # type: ignore[call-arg]
+    def __exit__(self, *_: object) -> None:
+        self.history.close()
+
+
+def _how_far(executions: Sequence[Execution]) -> str:
+    if len(executions) > 1:
+        return "Stopped; every run can be resumed."
+    job, done = executions[0].job, executions[0].done
+    where = f"; the run in {job.folder} can be resumed" if job.folder else ""
+    return f"Stopped after round {done} of {job.plan.rounds}{where}."
 
 
 @contextmanager

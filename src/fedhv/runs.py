@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedhv.calibration import calibrate
 from fedhv.config import Setting
-from fedhv.folders import Result, open_folder, read_result, read_summary
-from fedhv.jobs import Job, with_reference
+from fedhv.engines import choose_engine
+from fedhv.folders import Result, read_result, read_summary
+from fedhv.jobs import Job
 from fedhv.methods import Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
@@ -25,6 +27,7 @@ def run(
     out: str | Path | None = None,
     engine: str = "auto",
     device: str = "auto",
+    precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
     resume: bool = False,
     override: Iterable[str] = (),
@@ -41,6 +44,7 @@ def run(
         out: The run's folder; nothing is written without one.
         engine: "auto" or an engine's name.
         device: "auto", "cpu" or "cuda".
+        precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.
         resume: Go on with the run in `out`; a finished one is returned as it is.
@@ -49,75 +53,37 @@ def run(
         observer: Is told about progress.
     """
     setting, problem = resolve(what, override, rounds, data)
-    return run_resolved(
-        setting,
-        problem,
-        method if isinstance(method, Method) else setting.method(method),
-        seed=seed,
-        folder=Path(out) if out else None,
-        engine=engine,
-        device=device,
-        reference=resolve_reference(reference, setting, problem),
-        resume=resume,
-        data=data,
-        observer=observer,
-    )
-
-
-def run_resolved(
-    setting: Setting,
-    problem: Problem,
-    method: Method,
-    *,
-    seed: int,
-    folder: Path | None,
-    engine: str,
-    device: str,
-    reference: Reference | None,
-    resume: bool,
-    data: str | None,
-    observer: Observer | None,
-) -> Result:
-    """`run` after every name has been looked up."""
+    chosen = method if isinstance(method, Method) else setting.method(method)
+    given = resolve_reference(reference, setting, problem)
+    choice = choose_engine(engine, device, precision)
+    job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
+    job.open(resume)
     observer = observer or Observer()
-    job = Job(setting, problem, method, seed, engine, device)
-    if folder is not None:
-        open_folder(folder, job.config(), resume)
-        if read_summary(folder) is not None:
-            observer.say(f"The run in {folder} is finished already.")
-            return read_result(folder)
-    if not hasattr(method, "reference"):
-        return job.execute(folder, resume=True, observer=observer)
-    frozen = _reference(job, folder, reference, observer, data)
-    ready = Job(setting, problem, with_reference(method, frozen), seed, engine, device)
-    return ready.execute(folder, resume=True, reference=frozen, observer=observer)
+    ready = prepare(job, observer, data)
+    return ready if isinstance(ready, Result) else ready.execute(observer)
 
 
-def _reference(
-    job: Job, folder: Path | None, given: Reference | None, observer: Observer, data: str | None
-) -> Reference:
-    """The reference of a run: the one it was started with, the given one, or a calibrated one."""
+def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Result:
+    """The job with its reference found, or its result if it is finished already."""
+    if job.folder is not None and read_summary(job.folder) is not None:
+        observer.say(f"The run in {job.folder} is finished already.")
+        return read_result(job.folder)
+    if not hasattr(job.method, "reference"):
+        return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)
-    path = folder / "reference.toml" if folder else None
-    own = getattr(job.method, "reference", None)
+    path = job.folder / "reference.toml" if job.folder else None
     if path is not None and path.exists():
         reference = read_reference(path)
-    elif given is not None:
-        reference = given
-    elif own is not None:
-        reference = Reference(own, tasks)
+    elif job.reference is not None:
+        reference = job.reference
+    elif job.method.reference is not None:
+        reference = Reference(job.method.reference, tasks)
     else:
+        place = job.folder / "calibration" if job.folder else None
         reference = calibrate(
-            job.setting,
-            job.method,
-            job.problem,
-            engine=job.engine,
-            device=job.device,
-            data=data,
-            folder=folder / "calibration" if folder else None,
-            observer=observer,
+            job.setting, job.method, job.problem, choice=job.choice, data=data, folder=place, observer=observer
         )
     reference.check(tasks)
     if path is not None:
         reference.write(path)
-    return reference
+    return job.with_reference(reference)

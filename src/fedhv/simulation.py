@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import Tensor
 
 from fedhv.cohort import Cohort, LocalTraining, sample_cohort
 from fedhv.communication import Traffic, traffic
 from fedhv.engines.base import Engine
-from fedhv.messages import Replies, Request
-from fedhv.methods.base import Method, State, drive
+from fedhv.messages import Request
+from fedhv.methods.base import Method, State
 from fedhv.metrics import Evaluation
-from fedhv.parameters import initial_model
+from fedhv.parameters import Layout, initial_model
 from fedhv.random import Purpose, torch_seed
 
 
@@ -47,8 +49,8 @@ class Round:
     weights: tuple[float, ...]
     traffic: Traffic
     exchanges: int
-    seconds: float
     evaluation: Evaluation | None
+    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """One line of the history. `weights` are those that the round used, not those that it found."""
@@ -62,19 +64,24 @@ class Round:
         return record | ({} if self.evaluation is None else {"evaluation": self.evaluation.as_dict()})
 
 
-class Courier:
-    """Carries a method's requests to one cohort and counts what travels."""
+@dataclass(frozen=True)
+class Ask:
+    """A run waits for the answers of a cohort."""
 
-    def __init__(self, engine: Engine, cohort: Cohort) -> None:
-        self.engine, self.cohort = engine, cohort
-        self.traffic = Traffic()
-        self.exchanges = 0
+    request: Request
+    cohort: Cohort
 
-    def __call__(self, request: Request) -> Replies:
-        """The cohort's answers."""
-        self.traffic += traffic(request, self.engine.layout, len(self.cohort))
-        self.exchanges += 1
-        return self.engine.ask(request, self.cohort)
+
+@dataclass(frozen=True)
+class Assess:
+    """A run waits for the evaluation of a model."""
+
+    model: Tensor
+    reference: float
+
+
+Event = Ask | Assess | Round
+"""What a run hands out: something it waits for, or a finished round."""
 
 
 def initial_state(engine: Engine, method: Method, seed: int) -> State:
@@ -83,28 +90,79 @@ def initial_state(engine: Engine, method: Method, seed: int) -> State:
     return method.start(theta.to(engine.device), len(engine.problem.tasks))
 
 
-def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0) -> Iterator[Round]:
-    """Run rounds `start + 1` … T and yield each as it ends.
+def rounds(
+    layout: Layout, population: int, method: Method, plan: Plan, state: State, start: int = 0
+) -> Generator[Event, Any, None]:
+    """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
 
-    Every draw is a function of the seed and the round, so starting from the state after round `start` gives
-    what an uninterrupted run gives.
+    Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
+    an uninterrupted run gives. What it hands out (`Ask`, `Assess`) may be answered together with other runs'.
     """
-    state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
-    population = len(engine.problem.clients)
     for t in range(start, plan.rounds):
-        began = time.perf_counter()
         cohort = sample_cohort(plan.seed, t, population, plan.participants, plan.local)
-        courier = Courier(engine, cohort)
-        before, state = state, drive(method.round(state), courier)
+        sent: list[Traffic] = []
+        conversation = method.round(state)
+        reply = None
+        while True:
+            try:
+                request = conversation.send(reply)
+            except StopIteration as end:
+                before, state = state, end.value
+                break
+            sent.append(traffic(request, layout, len(cohort)))
+            reply = yield Ask(request, cohort)
         due = t + 1 == plan.rounds or (plan.evaluate_every > 0 and (t + 1) % plan.evaluate_every == 0)
-        evaluation = engine.evaluate(state.model, plan.evaluation_reference) if due else None
+        evaluation = (yield Assess(state.model, plan.evaluation_reference)) if due else None
         yield Round(
             number=t + 1,
             state=state,
             # A method that finds its weights within the round says so in the record.
             weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
-            traffic=courier.traffic,
-            exchanges=courier.exchanges,
-            seconds=time.perf_counter() - began,
+            traffic=sum(sent, Traffic()),
+            exchanges=len(sent),
             evaluation=evaluation,
         )
+
+
+def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0) -> Iterator[Round]:
+    """Run rounds `start + 1` … T on an engine and yield each as it ends."""
+    state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
+    run = rounds(engine.layout, len(engine.problem.clients), method, plan, state, start)
+    for _, finished in simulate_together(engine, [run]):
+        yield finished
+
+
+def simulate_together(engine: Engine, runs: Sequence[Generator[Event, Any, None]]) -> Iterator[tuple[int, Round]]:
+    """Play several runs in step, so that the engine can answer their requests in one computation.
+
+    Yields (which run, its finished round). The runs may be of different methods: each moves on as soon as what it
+    waits for is there.
+    """
+    waiting: dict[int, Event] = {}
+    seconds = [0.0] * len(runs)
+    for i, run in enumerate(runs):
+        _advance(waiting, i, run, None)
+    while waiting:
+        for i, event in list(waiting.items()):
+            if isinstance(event, Round):
+                spent, seconds[i] = seconds[i], 0.0
+                yield i, replace(event, seconds=spent)
+                _advance(waiting, i, runs[i], None)
+        began, present = time.perf_counter(), list(waiting)
+        asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
+        replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
+        answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
+        for i, event in waiting.items():
+            if isinstance(event, Assess):
+                answers[i] = engine.evaluate(event.model, event.reference)
+        for i, answer in answers.items():
+            _advance(waiting, i, runs[i], answer)
+        for i in present:  # runs that were computed together share the time
+            seconds[i] += (time.perf_counter() - began) / len(present)
+
+
+def _advance(waiting: dict[int, Event], i: int, run: Generator[Event, Any, None], answer: Any) -> None:
+    try:
+        waiting[i] = run.send(answer)
+    except StopIteration:
+        waiting.pop(i, None)

@@ -16,17 +16,18 @@ from typing import Any
 
 from fedhv.calibration import calibrate
 from fedhv.config import Setting
+from fedhv.engines import Choice, choose_engine
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import make_folder
-from fedhv.folders import read_summary
+from fedhv.folders import Result, read_summary
 from fedhv.history import NAME as HISTORY
-from fedhv.jobs import Interrupted, Job
+from fedhv.jobs import Execution, Interrupted, Job, execute_together
 from fedhv.methods import METHODS, Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
 from fedhv.resolve import resolve, resolve_reference
-from fedhv.runs import run_resolved
+from fedhv.runs import prepare
 
 SEEDS = (0, 42, 2026)
 """The paper's."""
@@ -41,8 +42,7 @@ class StudyRun:
     seed: int
     folder: Path
     reference: Reference | None
-    engine: str
-    device: str
+    choice: Choice
     data: str | None
 
     @property
@@ -50,31 +50,31 @@ class StudyRun:
         """What progress shows."""
         return f"{self.method.label} seed {self.seed}"
 
+    def job(self, problem: Problem) -> Job:
+        """The job that this run is."""
+        job = Job(self.setting, problem, self.method, self.seed, self.choice, self.folder, self.reference)
+        job.open(resume=True)
+        return job
+
     def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> dict[str, Any]:
         """Run, go on, or read what is there."""
+        observer = observer or Observer()
         if problem is None:
             _, problem = resolve(self.setting, data=self.data)
-        result = run_resolved(
-            self.setting,
-            problem,
-            self.method,
-            seed=self.seed,
-            folder=self.folder,
-            engine=self.engine,
-            device=self.device,
-            reference=self.reference,
-            resume=True,
-            data=self.data,
-            observer=observer,
-        )
+        ready = prepare(self.job(problem), observer, self.data)
+        result = ready if isinstance(ready, Result) else ready.execute(observer)
         return result.summary
+
+
+Progress = tuple[str, int, int, dict[str, Any] | None]
+"""A run's label, its finished rounds, all its rounds, and its last evaluated round."""
 
 
 class StudyObserver(Observer):
     """Watches the runs of a study that go on at the same time."""
 
-    def runs(self, states: Sequence[tuple[str, int, int, dict[str, Any] | None]]) -> None:
-        """(label, finished rounds, all rounds, last evaluation) of every run that has started."""
+    def runs(self, states: Sequence[Progress]) -> None:
+        """How far every run of the study is."""
 
 
 def compare(
@@ -87,6 +87,7 @@ def compare(
     jobs: int | None = None,
     engine: str = "auto",
     device: str = "auto",
+    precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
     override: Iterable[str] = (),
     data: str | None = None,
@@ -103,9 +104,11 @@ def compare(
         seeds: One run of every method for each.
         rounds: Instead of the setting's.
         out: The study's folder.
-        jobs: How many runs at a time, each in a process of its own; by default one for every core.
+        jobs: How many runs at a time: by default one process for every core, or, with the engine "stacked", all
+            of them in one computation.
         engine: As for `run`.
         device: As for `run`.
+        precision: As for `run`.
         reference: As for `run`.
         override: As for `run`.
         data: As for `run`.
@@ -118,26 +121,20 @@ def compare(
     chosen = [method if isinstance(method, Method) else setting.method(method) for method in methods]
     _distinct("methods", [method.label for method in chosen])
     _distinct("seeds", seeds)
+    choice = choose_engine(engine, device, precision)
     frozen = resolve_reference(reference, setting, problem)
     for method in chosen:
-        Job(setting, problem, method, max(seeds), engine, device)  # bad input is found before anything is written
+        Job(setting, problem, method, min(seeds), choice)  # bad input is found before anything is written
     folder = make_folder(Path(out))
     if any(_needs_reference(method) for method in chosen):
-        frozen = _shared_reference(setting, problem, folder, frozen, engine, device, data, observer)
+        frozen = _shared_reference(setting, problem, folder, frozen, choice, data, observer)
     study = [
-        StudyRun(
-            setting,
-            method,
-            seed,
-            folder / f"{method.label}-seed{seed}",
-            frozen if _needs_reference(method) else None,
-            engine,
-            device,
-            data,
-        )
+        StudyRun(setting, method, seed, folder / f"{method.label}-seed{seed}", frozen, choice, data)
         for seed in seeds
         for method in chosen
     ]
+    if choice.engine == "stacked":
+        return together(study, problem, jobs or len(study), observer)
     workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(study))
     if workers == 1:
         return [each(problem, observer) for each in study]
@@ -153,8 +150,7 @@ def _shared_reference(
     problem: Problem,
     folder: Path,
     given: Reference | None,
-    engine: str,
-    device: str,
+    choice: Choice,
     data: str | None,
     observer: Observer,
 ) -> Reference:
@@ -164,18 +160,37 @@ def _shared_reference(
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
         return kept
-    reference = given or calibrate(
-        setting,
-        None,
-        problem,
-        engine=engine,
-        device=device,
-        data=data,
-        folder=folder / "calibration",
-        observer=observer,
-    )
+    place = folder / "calibration"
+    reference = given or calibrate(setting, None, problem, choice=choice, data=data, folder=place, observer=observer)
     reference.write(path)
     return reference
+
+
+def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: StudyObserver) -> list[dict[str, Any]]:
+    """Play runs in step on one engine, so many at a time, their clients stacked in one computation."""
+    summaries: dict[Path, dict[str, Any]] = {}
+    waiting: list[Job] = []
+    for each in study:
+        ready = prepare(each.job(problem), Observer(), each.data)
+        if isinstance(ready, Result):
+            summaries[each.folder] = ready.summary
+        else:
+            waiting.append(ready)
+
+    def tick(executions: Sequence[Execution]) -> None:
+        observer.runs([_progress_of(execution) for execution in executions])
+
+    for start in range(0, len(waiting), most):
+        group = waiting[start : start + most]
+        for job, result in zip(group, execute_together(group, tick, observer), strict=True):
+            assert job.folder is not None
+            summaries[job.folder] = result.summary
+    return [summaries[each.folder] for each in study]
+
+
+def _progress_of(execution: Execution) -> Progress:
+    last = next((record for record in reversed(execution.history.records) if "evaluation" in record), None)
+    return execution.job.label, execution.done, execution.job.plan.rounds, last
 
 
 def in_parallel(study: Sequence[StudyRun], workers: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
@@ -222,7 +237,7 @@ def _in_worker(each: StudyRun) -> dict[str, Any]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _progress(each: StudyRun) -> tuple[str, int, int, dict[str, Any] | None]:
+def _progress(each: StudyRun) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
     total = each.setting.training.rounds
     try:

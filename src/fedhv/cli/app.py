@@ -20,7 +20,7 @@ from fedhv.calibration import calibrate as calibrate_reference
 from fedhv.cli.progress import observer
 from fedhv.cli.tables import comparison_table, summary_table
 from fedhv.config import load_setting, setting_tables, shipped_settings
-from fedhv.engines import ENGINES
+from fedhv.engines import ENGINES, choose_engine
 from fedhv.errors import InputError
 from fedhv.files import make_folder
 from fedhv.jobs import Interrupted
@@ -41,6 +41,7 @@ SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fed
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
 EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")]
 ReferenceOption = Annotated[
     str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
 ]
@@ -51,7 +52,8 @@ DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
-out_console = Console()
+# Where output goes to a file there is no edge to wrap at.
+out_console = Console() if sys.stdout.isatty() else Console(width=140)
 error_console = Console(stderr=True)
 
 
@@ -79,6 +81,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
     set_: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
@@ -103,6 +106,7 @@ def run(
             out=folder,
             engine=engine,
             device=device,
+            precision=precision,
             reference=reference,
             resume=resume,
             data=data,
@@ -127,6 +131,7 @@ def compare(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
     set_: SetOption = None,
     data: DataOption = None,
@@ -150,6 +155,7 @@ def compare(
             jobs=jobs,
             engine=engine,
             device=device,
+            precision=precision,
             reference=reference,
             data=data,
             observer=watch,
@@ -161,7 +167,7 @@ def compare(
     if as_json:
         print(json.dumps(summaries, indent=2, ensure_ascii=False))
     elif not quiet:
-        out_console.print(comparison_table(summaries))
+        out_console.print(comparison_table(summaries, out_console.width))
         out_console.print(f"Every run, its history and its model are in {folder}", highlight=False, soft_wrap=True)
 
 
@@ -174,6 +180,7 @@ def calibrate(
     out: Annotated[Path | None, typer.Option(help="The reference file [default: SETTING-reference.toml].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     set_: SetOption = None,
     data: DataOption = None,
     quiet: Quiet = False,
@@ -193,14 +200,13 @@ def calibrate(
         raise InputError(f"{path} exists already. Choose another file with --out.")
     make_folder(path.parent)
     watch = observer(error_console, quiet or as_json)
-    reference = calibrate_reference(resolved, engine=engine, device=device, data=data, observer=watch)
+    choice = choose_engine(engine, device, precision)
+    reference = calibrate_reference(resolved, choice=choice, data=data, observer=watch)
     reference.write(path)
     if as_json:
         print(json.dumps(toml.as_tables(reference), indent=2, ensure_ascii=False))
     elif not quiet:
-        out_console.print(
-            f"Wrote {path}; use it with --reference {path}", highlight=False, soft_wrap=True
-        )
+        out_console.print(f"Wrote {path}; use it with --reference {path}", highlight=False, soft_wrap=True)
 
 
 @app.command("list")

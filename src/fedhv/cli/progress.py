@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedhv.simulation import Round
-from fedhv.study import StudyObserver
+from fedhv.study import Progress, StudyObserver
 
 SECONDS_BETWEEN_LINES = 10.0
 """Where output goes to a file, progress is a line every so often."""
@@ -21,7 +22,7 @@ class Bars(StudyObserver):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress: Progress | None = None
+        self._progress: bars.Progress | None = None
         self._bars: dict[str, TaskID] = {}
         self._label = ""
         self._rounds = 0
@@ -50,7 +51,7 @@ class Bars(StudyObserver):
             self._progress.stop()
         self._progress, self._bars = None, {}
 
-    def runs(self, states: Sequence[tuple[str, int, int, dict[str, Any] | None]]) -> None:
+    def runs(self, states: Sequence[Progress]) -> None:
         """Move the bars of a study's runs."""
         for label, done, rounds, last in states:
             if done:
@@ -60,7 +61,7 @@ class Bars(StudyObserver):
 
     def _update(self, label: str, done: int, rounds: int, text: str) -> None:
         if self._progress is None:
-            self._progress = Progress(
+            self._progress = bars.Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=20),
                 TextColumn("{task.completed:.0f}/{task.total:.0f}"),
@@ -102,7 +103,7 @@ class Lines(StudyObserver):
             text = f"{self._accuracy}, w {_weights(round.weights)}"
             self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
-    def runs(self, states: Sequence[tuple[str, int, int, dict[str, Any] | None]]) -> None:
+    def runs(self, states: Sequence[Progress]) -> None:
         """Say how far the runs of a study are, from time to time."""
         if self._due() or all(done == rounds for _, done, rounds, _ in states):
             going = [f"{label} {done}/{rounds} {_describe(last)}" for label, done, rounds, last in states if done]

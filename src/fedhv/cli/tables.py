@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -12,8 +13,8 @@ from rich.text import Text
 from fedhv.statistics import Spread, ranks
 
 COLUMNS = (
-    ("mean_accuracy", "MeanAcc % ↑", True, 2),
-    ("worst_accuracy", "WorstAcc % ↑", True, 2),
+    ("mean_accuracy", "MeanAcc ↑", True, 2),
+    ("worst_accuracy", "WorstAcc ↑", True, 2),
     ("mean_loss", "MeanLoss ↓", False, 3),
     ("hypervolume", "HV ↑", True, 2),
 )
@@ -38,17 +39,21 @@ def summary_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def comparison_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """Mean ± sample standard deviation over seeds; the best in bold, the second underlined."""
+def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:
+    """Mean ± sample standard deviation over seeds; the best in bold, the second underlined.
+
+    Tasks have columns of their own where `width` leaves room for them.
+    """
     methods = list(dict.fromkeys(summary["method"] for summary in summaries))
     runs = {name: [s for s in summaries if s["method"] == name] for name in methods}
-    tasks = [task["name"] for task in summaries[0]["tasks"]] if len(summaries[0]["tasks"]) <= 5 else []
+    tasks = [task["name"] for task in summaries[0]["tasks"]]
+    tasks = tasks if width >= 80 + 15 * len(tasks) else []
     table = Table(box=box.SIMPLE_HEAD, title=f"{summaries[0]['setting']}, {_seeds(summaries)}")
     table.add_column("method")
     cells: dict[str, list[Text]] = {name: [Text(name)] for name in methods}
 
     def column(heading: str, values: dict[str, list[float]], higher: bool | None, digits: int) -> None:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
         spreads = {name: Spread.of(values[name]) for name in methods}
         order = {} if higher is None else ranks({name: s.mean for name, s in spreads.items()}, higher)
         for name in methods:
@@ -59,12 +64,16 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> Table:
         column(heading, {name: [s[key] for s in runs[name]] for name in methods}, higher, digits)
     for i, task in enumerate(tasks):
         column(f"{task} %", {n: [s["tasks"][i]["accuracy"] for s in runs[n]] for n in methods}, True, 1)
-    column("MB", {n: [s["communication"]["total_bytes"] / 1e6 for s in runs[n]] for n in methods}, None, 1)
-    column("s", {n: [s["total_seconds"] for s in runs[n]] for n in methods}, None, 1)
+    column("MB", {n: [_mean(s["communication"]["total_bytes"] / 1e6 for s in runs[n])] for n in methods}, None, 1)
+    column("s", {n: [_mean(s["total_seconds"] for s in runs[n])] for n in methods}, None, 1)
     for name in methods:
         table.add_row(*cells[name])
     table.caption = "mean ± sample standard deviation; bold is best, underlined second; MB and s include calibration"
     return table
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.fmean(values)
 
 
 def megabytes(count: float) -> str:

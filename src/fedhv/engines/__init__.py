@@ -8,12 +8,13 @@ import torch
 
 from fedhv.engines.base import Engine
 from fedhv.engines.sequential import Sequential
+from fedhv.engines.stacked import Stacked
 from fedhv.errors import InputError, unknown
 from fedhv.problem import Problem
 
-ENGINES: dict[str, type[Engine]] = {"sequential": Sequential}
+ENGINES: dict[str, type[Engine]] = {"sequential": Sequential, "stacked": Stacked}
 
-__all__ = ["ENGINES", "Choice", "Engine", "Sequential", "choose_device", "choose_engine", "make_engine"]
+__all__ = ["ENGINES", "Choice", "Engine", "Sequential", "Stacked", "choose_device", "choose_engine"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -31,24 +32,29 @@ def choose_device(name: str = "auto") -> torch.device:
 
 @dataclass(frozen=True)
 class Choice:
-    """An engine and its device, and why they were chosen."""
+    """Where and how a run is computed, and why so."""
 
     engine: str
     device: torch.device
+    precision: str
     reason: str = "as asked"
 
+    def make(self, problem: Problem) -> Engine:
+        """The engine, ready to answer."""
+        return ENGINES[self.engine](problem, self.device, self.precision)
 
-def choose_engine(name: str, problem: Problem, device: str = "auto") -> Choice:
-    """An engine by name; "auto" takes the fastest for the device, the model and the cohort."""
+
+def choose_engine(name: str = "auto", device: str = "auto", precision: str = "auto") -> Choice:
+    """An engine by name; "auto" takes the fastest for the device."""
     where = choose_device(device)
+    reason = "as asked"
     if name == "auto":
-        return Choice("sequential", where, "the only engine so far")
+        name, reason = ("stacked", "a GPU") if where.type == "cuda" else ("sequential", "no GPU")
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
-    return Choice(name, where)
-
-
-def make_engine(name: str, problem: Problem, device: str = "auto") -> Engine:
-    """The chosen engine, ready to answer."""
-    choice = choose_engine(name, problem, device)
-    return ENGINES[choice.engine](problem, choice.device)
+    if precision == "auto":
+        precision = "tf32" if where.type == "cuda" else "float32"
+    if precision not in ENGINES[name].precisions:
+        known = " or ".join(ENGINES[name].precisions)
+        raise InputError(f"The engine '{name}' computes in {known}. Found precision '{precision}'.")
+    return Choice(name, where, precision, reason)

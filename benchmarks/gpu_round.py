@@ -1,0 +1,112 @@
+"""Milliseconds of one round on a GPU, by setting, precision, compilation and how many trajectories share a stack.
+
+    PYTHONPATH=src python3 benchmarks/gpu_round.py cifar10-mnist-b --variants tf32:compiled:1,tf32:eager:10
+
+Without the datasets, random images of the same shape stand in: the arithmetic does not depend on what they show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from fedhv.benchmarks import augment, models
+from fedhv.config import Setting, load_setting
+from fedhv.engines.stacked import Stacked
+from fedhv.methods import FedHV, make_method
+from fedhv.problem import Clients, Examples, Problem
+from fedhv.simulation import rounds, initial_state, simulate_together
+from fedhv.tasks import classification, multilabel
+
+
+def random_problem(setting: Setting) -> Problem:
+    """A problem of the setting's shape with random images and labels."""
+    rng = np.random.default_rng(0)
+    n = setting.federation.clients * int(setting.federation.samples_per_client)
+    shape = (1, 28, 28) if "mnist" in setting.benchmark and "cifar" not in setting.benchmark else (3, 32, 32)
+
+    def examples(count: int) -> Examples:
+        pixels = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        if setting.benchmark == "celeba5":
+            return Examples.of(pixels, [rng.integers(0, 2, (count, 8), dtype=np.uint8) for _ in range(5)])
+        return Examples.of(pixels, [rng.integers(0, 10, count) for _ in range(2)])
+
+    if setting.benchmark == "celeba5":
+        model, tasks, effect = models.ResNet18, tuple(multilabel(f"T{i}", 8) for i in range(5)), None
+        normal = augment.Normalise((0.3, 0.3, 0.3), (1.0, 1.0, 1.0))
+    elif setting.benchmark == "cifar10-mnist":
+        model, tasks = models.CIFARNet, (classification("a", 10), classification("b", 10))
+        effect, normal = (
+            augment.Rotate(30, whole=True, mirror=0.4, mode="nearest"),
+            augment.Normalise((0.5,) * 3, (0.2,) * 3),
+        )
+    else:
+        model, tasks = models.LeNet, (classification("a", 10), classification("b", 10))
+        effect, normal = augment.Rotate(25), augment.Normalise((0.1307,), (0.3081,))
+    offsets = np.arange(setting.federation.clients + 1) * int(setting.federation.samples_per_client)
+    return Problem(
+        name=setting.name, model=model, tasks=tasks, train=examples(n), test=examples(2000), prepare=normal,
+        augment=effect, clients=Clients(np.arange(n), offsets),
+    )  # fmt: skip
+
+
+def measure(setting: Setting, problem: Problem, variant: str, method: str, repeat: int) -> None:
+    """Print the median round of one variant."""
+    precision, mode, most, runs = (variant.split(":") + ["1"])[:4]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    engine = Stacked(problem, "cuda", precision, compiled=mode == "compiled")
+    engine._most = int(most)
+    chosen = setting.method(method)
+    if isinstance(chosen, FedHV):
+        chosen = make_method(method, setting.methods[method] | {"reference": (3.0,) * len(problem.tasks)})
+    plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
+    began = time.perf_counter()
+    played = [
+        rounds(engine.layout, len(problem.clients), chosen, plan, initial_state(engine, chosen, plan.seed))
+        for plan in plans
+    ]
+    times: list[float] = []
+    first = None
+    last = None
+    for i, finished in simulate_together(engine, played):
+        if i:
+            continue
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        if first is None:
+            first = now - began
+        if last is not None and finished.number > 3 and finished.number % setting.evaluation.every:
+            times.append(now - last)
+        last = now
+        if len(times) >= repeat:
+            break
+    median = statistics.median(times) * 1e3 / int(runs)
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    name = f"{setting.name} {method} {variant}"
+    print(f"{name:55s} {median:8.2f} ms a round and run, first {first:6.1f} s, peak {peak:5.1f} GiB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("setting")
+    parser.add_argument("--variants", required=True, help="precision:compiled|eager:stack[:runs], comma-separated")
+    parser.add_argument("--methods", default="fedhv")
+    parser.add_argument("--repeat", type=int, default=15)
+    arguments = parser.parse_args()
+    setting = load_setting(arguments.setting)
+    problem = random_problem(setting)
+    for method in arguments.methods.split(","):
+        for variant in arguments.variants.split(","):
+            try:
+                measure(setting, problem, variant, method, arguments.repeat)
+            except Exception as error:  # one variant that fails must not cost the others
+                print(f"{setting.name} {method} {variant}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The official files of the datasets that may be downloaded: addresses, sizes and SHA-256.
+
+Hashes are those of the uncompressed content, because the same idx file exists in several gzip packings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Official:
+    """One official file: its name, and length and SHA-256 of its uncompressed content."""
+
+    name: str
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's official files.
+
+    Attributes:
+        name: What `fedhv data download` calls it.
+        title: What messages call it.
+        folder: Where its files are, below the data directory.
+        url: The folder on the web that holds each file as `NAME.gz`, or the one that holds `archive`.
+        files: The files.
+        archive: A tar.gz that holds all of them; none where each is fetched alone.
+        largest: The most bytes that one download may have.
+    """
+
+    name: str
+    title: str
+    folder: str
+    url: str
+    files: tuple[Official, ...]
+    archive: str | None = None
+    largest: int = 64 << 20
+
+
+IDX_NAMES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+IDX_LENGTHS = (47_040_016, 60_008, 7_840_016, 10_008)
+
+
+def _idx(*hashes: str) -> tuple[Official, ...]:
+    return tuple(Official(*each) for each in zip(IDX_NAMES, IDX_LENGTHS, hashes, strict=True))
+
+
+MNIST = Source(
+    "mnist",
+    "MNIST",
+    "MNIST/raw",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    _idx(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+)
+
+FASHION_MNIST = Source(
+    "fashion-mnist",
+    "Fashion-MNIST",
+    "FashionMNIST/raw",
+    # This address offers no TLS; what arrives is checked against the hashes below all the same.
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    _idx(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+)
+
+CIFAR10_RECORDS = 30_730_000
+CIFAR10 = Source(
+    "cifar10",
+    "CIFAR-10",
+    "cifar-10-batches-bin",
+    "https://www.cs.toronto.edu/~kriz/",
+    tuple(
+        Official(name, CIFAR10_RECORDS, digest)
+        for name, digest in (
+            ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+            ("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+            ("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+            ("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+            ("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+            ("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+        )
+    ),
+    archive="cifar-10-binary.tar.gz",
+    largest=256 << 20,
+)
+
+SOURCES = {source.name: source for source in (MNIST, FASHION_MNIST, CIFAR10)}

@@ -1,0 +1,117 @@
+"""Reading and writing files so that every failure is one line that names the file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, cast
+
+from fedhv.errors import InputError
+
+BLOCK = 1 << 20
+"""How many bytes are read at once."""
+
+
+def failed(path: Path, doing: str, error: OSError) -> InputError:
+    """An operating system error as a user's error."""
+    if isinstance(error, PermissionError):
+        reason = "permission denied"
+        remedy = "check its permissions, or choose another folder with --data or FEDHV_DATA"
+    else:
+        reason = (error.strerror or str(error) or type(error).__name__).lower()
+        remedy = "check the disk and the path"
+    return InputError(f"Cannot {doing} {path}: {reason}; {remedy}.")
+
+
+def present(path: Path) -> bool:
+    """Whether a path exists; a folder that may not be searched is an error, not an absence."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise failed(path, "look at", error) from None
+    return True
+
+
+def listing(folder: Path) -> list[str]:
+    """The names in a folder, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise failed(folder, "list", error) from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read bytes from."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise failed(path, "read", error) from None
+
+
+@contextmanager
+def uncompressed(path: Path) -> Iterator[IO[bytes]]:
+    """The content of a plain or gzip file, told apart by its first bytes rather than by its name."""
+    with opened(path) as file:
+        magic = file.read(2)
+        file.seek(0)
+        if magic != b"\x1f\x8b":
+            yield file
+            return
+        try:
+            with gzip.open(file) as content:
+                yield cast(IO[bytes], content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            reason = str(error).rstrip(".")
+            raise InputError(
+                f"{path}: expected a whole gzip file, found a damaged or truncated one ({reason}); "
+                "delete it and get it again."
+            ) from None
+
+
+def sha256(path: Path, limit: int) -> tuple[str, int]:
+    """SHA-256 and length of a file's uncompressed content, reading at most `limit` bytes and one more."""
+    digest, length = hashlib.sha256(), 0
+    with uncompressed(path) as content:
+        while length <= limit and (block := content.read(min(BLOCK, limit + 1 - length))):
+            digest.update(block)
+            length += len(block)
+    return digest.hexdigest(), length
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(folder, "make the folder", error) from None
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file that others see either whole or not at all."""
+    make_folder(path.parent)
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes private files; a dataset may be shared
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise failed(path, "write", error) from None
+        raise

@@ -1,0 +1,131 @@
+"""What is in the data directory, and whether it is what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from fedhv.data.catalogue import SOURCES, Official, Source
+from fedhv.data.celeba import (
+    ATTRIBUTE_LIST,
+    FOLDER,
+    IMAGES,
+    PARTITION_LIST,
+    SIDE,
+    SPLITS,
+    read_faces,
+    read_lists,
+)
+from fedhv.data.files import present, sha256
+from fedhv.data.mnist import find_idx
+from fedhv.errors import InputError
+
+State = Literal["verified", "readable", "damaged", "missing"]
+
+CELEBA_SIZES = {"train": 162_770, "test": 19_962}
+CELEBA_IMAGES = 202_599
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one file or dataset.
+
+    Attributes:
+        dataset: Its title.
+        path: The file or folder.
+        state: "verified": SHA-256 is the official one. "readable": well formed; no official hash exists.
+            "damaged": truncated, malformed, or another SHA-256. "missing": not there.
+        detail: One line.
+    """
+
+    dataset: str
+    path: Path
+    state: State
+    detail: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can be used."""
+        return self.state in ("verified", "readable")
+
+
+def verify(root: Path) -> list[Finding]:
+    """Look at every dataset below the data directory. What is wrong is found, not raised."""
+    found = [finding for source in SOURCES.values() for finding in _official(root, source)]
+    return found + _celeba(root / FOLDER)
+
+
+def _official(root: Path, source: Source) -> list[Finding]:
+    folder = root / source.folder
+    paths = {
+        file: find_idx(folder, file.name) if source.archive is None else folder / file.name for file in source.files
+    }
+    there = {file: path for file, path in paths.items() if path is not None and present(path)}
+    if not there:
+        get = f"run `fedhv data download {source.name}`"
+        if source.archive and present(root / "cifar-10-batches-py"):
+            get = f"cifar-10-batches-py is pickled and never loaded; {get} for the binary version"
+        return [Finding(source.title, folder, "missing", f"not there; {get}")]
+    return [
+        _file(source, file, there[file])
+        if file in there
+        else Finding(source.title, folder / file.name, "missing", f"not there; run `fedhv data download {source.name}`")
+        for file in source.files
+    ]
+
+
+def _file(source: Source, file: Official, path: Path) -> Finding:
+    try:
+        digest, length = sha256(path, file.length)
+    except InputError as error:
+        return Finding(source.title, path, "damaged", str(error))
+    if digest == file.sha256:
+        return Finding(source.title, path, "verified", f"{length:,} bytes, SHA-256 {digest[:12]}…")
+    if length != file.length:
+        found = "more" if length > file.length else f"{length:,}"
+        detail = f"expected {file.length:,} bytes, found {found}; delete it and get it again"
+    else:
+        detail = f"expected SHA-256 {file.sha256[:12]}…, found {digest[:12]}…; delete it and get it again"
+    return Finding(source.title, path, "damaged", detail)
+
+
+def _celeba(folder: Path) -> list[Finding]:
+    findings = []
+    for split in SPLITS:
+        path = folder / f"celeba-{SIDE}x{SIDE}-{split}.npz"
+        if present(path):
+            findings.append(_checked(path, partial(_kept, path, split)))
+    if present(folder / IMAGES) or present(folder / ATTRIBUTE_LIST) or present(folder / PARTITION_LIST):
+        findings.append(_checked(folder / IMAGES, partial(_originals, folder)))
+    elif len(findings) == 1:
+        absent = next(s for s in SPLITS if f"-{s}.npz" not in findings[0].path.name)
+        path = folder / f"celeba-{SIDE}x{SIDE}-{absent}.npz"
+        findings.append(Finding("CelebA", path, "missing", "not there, and neither are the JPEGs to make it from"))
+    how = "not there; `fedhv data download celeba` shows its terms and where to put its files"
+    return findings or [Finding("CelebA", folder, "missing", how)]
+
+
+def _checked(path: Path, describe: Callable[[], str]) -> Finding:
+    try:
+        return Finding("CelebA", path, "readable", describe())
+    except InputError as error:
+        return Finding("CelebA", path, "damaged", str(error))
+
+
+def _kept(path: Path, split: str) -> str:
+    n = len(read_faces(path).images)
+    whole = (
+        "the whole" if n == CELEBA_SIZES[split] else f"a subset of {n:,} of the {CELEBA_SIZES[split]:,} images of the"
+    )
+    return f"{whole} {split} partition, {SIDE}x{SIDE}"
+
+
+def _originals(folder: Path) -> str:
+    for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST):
+        if not present(folder / name):
+            raise InputError(f"{name} not found in {folder}; run `fedhv data download celeba` to see where it is.")
+    n = len(read_lists(folder).names)
+    return f"{n:,} JPEGs, as listed" + ("" if n == CELEBA_IMAGES else f"; the official release has {CELEBA_IMAGES:,}")

@@ -1,0 +1,66 @@
+"""A computation of fixed shape, recorded once as a CUDA graph and then replayed: one launch for many kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+WARM_UP = 2
+"""Calls before recording: compilation, autotuning and lazily made handles must not be recorded."""
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class _Recording:
+    graph: torch.cuda.CUDAGraph
+    inputs: dict[str, Tensor]
+    output: Tensor
+
+
+class Recorder:
+    """Replays functions that were called before with tensors of the same shapes; on a CPU it just calls them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._recordings: dict[Hashable, _Recording] = {}
+
+    def __call__(self, key: Hashable, function: Function, inputs: Mapping[str, Tensor]) -> Tensor:
+        """`function(**inputs)`. The result is overwritten by the next call with the same key and shapes.
+
+        Args:
+            key: Names the function and all that it depends on besides its inputs.
+            function: Reads nothing but its inputs and tensors that never move.
+            inputs: May be any tensors; they are copied to where the recording reads them.
+        """
+        if self._device.type != "cuda":
+            return function(**inputs)
+        shape = (key, tuple((name, tuple(value.shape)) for name, value in sorted(inputs.items())))
+        if shape not in self._recordings:
+            self._recordings[shape] = self._record(function, inputs)
+        recording = self._recordings[shape]
+        for name, value in inputs.items():
+            recording.inputs[name].copy_(value, non_blocking=True)
+        recording.graph.replay()
+        return recording.output
+
+    def forget(self) -> None:
+        """Drop all recordings and give their memory back."""
+        self._recordings.clear()
+        torch.cuda.empty_cache()
+
+    def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
+        static = {name: value.clone() for name, value in inputs.items()}
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                function(**static)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = function(**static)
+        return _Recording(graph, static, output)

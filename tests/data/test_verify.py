@@ -1,0 +1,102 @@
+import dataclasses
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+from tiny_datasets import cifar_contents, idx_contents, write_celeba, write_cifar, write_idx
+
+from fedhv.data import verify
+from fedhv.data.catalogue import CIFAR10, MNIST, SOURCES, Official
+
+
+@pytest.fixture(autouse=True)
+def _tiny_catalogue(monkeypatch):
+    """The official files are those of the tiny datasets."""
+    for source, contents in ((MNIST, idx_contents()), (CIFAR10, cifar_contents())):
+        files = tuple(Official(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in contents.items())
+        monkeypatch.setitem(SOURCES, source.name, dataclasses.replace(source, files=files))
+
+
+def states(root):
+    return {(f.dataset, f.path.name): f.state for f in verify(root)}
+
+
+def test_an_empty_directory_misses_everything(tmp_path):
+    findings = verify(tmp_path / "not there")
+    assert [f.dataset for f in findings] == ["MNIST", "Fashion-MNIST", "CIFAR-10", "CelebA"]
+    assert {f.state for f in findings} == {"missing"}
+    assert not any(f.ok for f in findings)
+    assert all("fedhv data download" in f.detail for f in findings)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_official_content_is_verified_however_it_is_packed(tmp_path, compressed):
+    write_idx(tmp_path / "MNIST/raw", compressed)
+    write_cifar(tmp_path)
+    findings = [f for f in verify(tmp_path) if f.state != "missing"]
+    assert [f.state for f in findings] == ["verified"] * 10
+    assert all(f.ok for f in findings)
+
+
+def test_truncated_and_foreign_files_are_named(tmp_path):
+    folder = tmp_path / "MNIST/raw"
+    write_idx(folder, compressed=False)
+    write_cifar(tmp_path)
+    images, labels, test = (folder / n for n in list(idx_contents())[:3])
+    images.write_bytes(images.read_bytes()[:-1])
+    changed = bytearray(labels.read_bytes())
+    changed[-1] ^= 1
+    labels.write_bytes(changed)
+    test.write_bytes(gzip.compress(test.read_bytes())[:-10])
+    (tmp_path / "cifar-10-batches-bin/test_batch.bin").unlink()
+    by_name = {f.path.name: f for f in verify(tmp_path)}
+    assert by_name[images.name].state == by_name[labels.name].state == by_name[test.name].state == "damaged"
+    assert f"found {12 * 784 + 15:,}" in by_name[images.name].detail
+    assert "SHA-256" in by_name[labels.name].detail
+    assert "truncated" in by_name[test.name].detail
+    assert by_name["test_batch.bin"].state == "missing"
+    assert by_name["data_batch_1.bin"].state == "verified"
+
+
+def test_a_pickled_cifar_is_mentioned(tmp_path):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    (finding,) = (f for f in verify(tmp_path) if f.dataset == "CIFAR-10")
+    assert "never loaded" in finding.detail
+
+
+def test_celeba_is_counted(tmp_path):
+    pytest.importorskip("PIL")
+    from fedhv.data import load_celeba
+
+    write_celeba(tmp_path)
+    assert states(tmp_path)["CelebA", "img_align_celeba"] == "readable"
+    load_celeba(tmp_path)
+    details = {f.path.name: f.detail for f in verify(tmp_path) if f.dataset == "CelebA"}
+    assert details["celeba-32x32-train.npz"] == "a subset of 3 of the 162,770 images of the train partition, 32x32"
+    assert details["img_align_celeba"] == "6 JPEGs, as listed; the official release has 202,599"
+    folder = tmp_path / "celeba"
+    (folder / "img_align_celeba/000001.jpg").unlink()
+    (folder / "celeba-32x32-test.npz").write_bytes(b"")
+    found = states(tmp_path)
+    assert found["CelebA", "img_align_celeba"] == found["CelebA", "celeba-32x32-test.npz"] == "damaged"
+    (folder / "list_eval_partition.txt").unlink()
+    assert "list_eval_partition.txt not found" in next(
+        f.detail for f in verify(tmp_path) if f.path.name == "img_align_celeba"
+    )
+
+
+def test_one_kept_half_of_celeba_misses_the_other(tmp_path):
+    from fedhv.data.arrays import write_arrays
+    from fedhv.data.celeba import ATTRIBUTES
+
+    arrays = {
+        "images": np.zeros((2, 3, 32, 32), np.uint8),
+        "attributes": np.zeros((2, 40), np.uint8),
+        "names": np.array(["a", "b"]),
+        "attribute_names": np.array(ATTRIBUTES),
+    }
+    write_arrays(tmp_path / "celeba/celeba-32x32-test.npz", arrays)
+    found = states(tmp_path)
+    assert found["CelebA", "celeba-32x32-test.npz"] == "readable"
+    assert found["CelebA", "celeba-32x32-train.npz"] == "missing"
