@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from fedhv.config import Setting, load_setting
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method
 from fedhv.problem import Clients, Examples, Problem
-from fedhv.simulation import rounds, initial_state, simulate_together
+from fedhv.simulation import Round, initial_state, rounds, simulate_together
 from fedhv.tasks import classification, multilabel
 
 
@@ -54,9 +55,18 @@ def random_problem(setting: Setting) -> Problem:
     )  # fmt: skip
 
 
-def measure(setting: Setting, problem: Problem, variant: str, method: str, repeat: int) -> None:
+def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
+    """The kernels that take the time, and how busy the GPU is."""
+    kernels = [e for e in profiler.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    total = sum(e.self_device_time_total for e in kernels) / 1e6
+    print(f"    GPU busy {total * 1e3:.1f} of {seconds * 1e3:.1f} ms", flush=True)
+    for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:14]:
+        print(f"    {e.self_device_time_total / 1e3:8.2f} ms {e.count:6d} x  {e.key[:100]}", flush=True)
+
+
+def measure(setting: Setting, problem: Problem, variant: str, method: str, repeat: int, profile: bool) -> None:
     """Print the median round of one variant."""
-    precision, mode, most, runs = (variant.split(":") + ["1"])[:4]
+    precision, mode, most, runs = [*variant.split(":"), "1"][:4]
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     engine = Stacked(problem, "cuda", precision, compiled=mode == "compiled")
@@ -66,14 +76,18 @@ def measure(setting: Setting, problem: Problem, variant: str, method: str, repea
         chosen = make_method(method, setting.methods[method] | {"reference": (3.0,) * len(problem.tasks)})
     plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
     began = time.perf_counter()
-    played = [
-        rounds(engine.layout, len(problem.clients), chosen, plan, initial_state(engine, chosen, plan.seed))
-        for plan in plans
-    ]
+
+    def play() -> Iterator[tuple[int, Round]]:
+        states = [initial_state(engine, chosen, plan.seed) for plan in plans]
+        population = len(problem.clients)
+        return simulate_together(
+            engine, [rounds(engine.layout, population, chosen, p, s) for p, s in zip(plans, states, strict=True)]
+        )
+
     times: list[float] = []
     first = None
     last = None
-    for i, finished in simulate_together(engine, played):
+    for i, finished in play():
         if i:
             continue
         torch.cuda.synchronize()
@@ -85,6 +99,15 @@ def measure(setting: Setting, problem: Problem, variant: str, method: str, repea
         last = now
         if len(times) >= repeat:
             break
+    if profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            began = time.perf_counter()
+            for _, finished in play():
+                if finished.number == setting.evaluation.every - 1:
+                    break
+            torch.cuda.synchronize()
+            seconds = time.perf_counter() - began
+        show_profile(profiler, seconds)
     median = statistics.median(times) * 1e3 / int(runs)
     peak = torch.cuda.max_memory_allocated() / 2**30
     name = f"{setting.name} {method} {variant}"
@@ -97,13 +120,14 @@ def main() -> None:
     parser.add_argument("--variants", required=True, help="precision:compiled|eager:stack[:runs], comma-separated")
     parser.add_argument("--methods", default="fedhv")
     parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--profile", action="store_true", help="show which kernels take the time")
     arguments = parser.parse_args()
     setting = load_setting(arguments.setting)
     problem = random_problem(setting)
     for method in arguments.methods.split(","):
         for variant in arguments.variants.split(","):
             try:
-                measure(setting, problem, variant, method, arguments.repeat)
+                measure(setting, problem, variant, method, arguments.repeat, arguments.profile)
             except Exception as error:  # one variant that fails must not cost the others
                 print(f"{setting.name} {method} {variant}: {type(error).__name__}: {str(error)[:600]}", flush=True)
 

@@ -123,15 +123,18 @@ class Client:
         effect = None if draws is None else torch.from_numpy(draws).to(self.device)
         return self.ready(self.train_examples[index], effect)
 
-    def ready(self, examples: Examples, draws: Tensor | None = None) -> Examples:
-        """Stored examples as the model takes them: prepared, and augmented where draws are given."""
+    def ready(self, examples: Examples, draws: Tensor | None = None, *, channels_last: bool = True) -> Examples:
+        """Stored examples as the model takes them: prepared, and augmented where draws are given.
+
+        Convolutions run faster on images laid out channels last, on a CPU 1.5 to 2.7 times.
+        """
         inputs = examples.inputs
         if self.problem.prepare is not None:
             inputs = self.problem.prepare(inputs)
         if draws is not None:
             assert self.problem.augment is not None
             inputs = self.problem.augment.apply(inputs, draws)
-        if inputs.ndim == 4 and self.device.type == "cpu":  # convolutions there run 1.5 to 2.7 times faster so
+        if inputs.ndim == 4 and channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return Examples(inputs, examples.targets)
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.errors import diverged
+
 POWER_ITERATIONS = 2
 
 
@@ -42,6 +44,8 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
     The factors are Q and QᵀB, with B the stacked matrix and Q an orthonormal basis of the range of (BBᵀ)²BΩ: the
     same product as UΣVᵀ of a randomised SVD of that rank, without decomposing anything.
     """
+    if not bool(matrices.isfinite().all()):
+        raise diverged("The task gradients are")
     _, d, m = matrices.shape
     B = _stack(matrices)
     r = min(rank(d, m, extra_upload), *B.shape[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -191,7 +192,7 @@ def load_setting(name: str, overrides: Iterable[str] = ()) -> Setting:
     shipped = shipped_settings()
     if name in shipped:
         path = shipped[name]
-    elif name.endswith(".toml") or Path(name).is_file():
+    elif name.endswith(".toml") or os.path.isfile(name):
         path = Path(name)
     else:
         raise unknown("setting", name, shipped, hint="A setting of your own is the path of a .toml file.")

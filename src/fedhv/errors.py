@@ -18,9 +18,15 @@ class InputError(FedHVError, ValueError):
     exit_code = 2
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
-    """An unknown name, with the nearest known one suggested."""
+def diverged(what: str) -> FedHVError:
+    """A run whose numbers are no longer finite."""
+    return FedHVError(f"{what} no longer finite: the run has diverged. Lower the method's local_lr or server_lr.")
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
+    """An unknown name, with the nearest known one suggested; all of them are shown after `prefix`."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    remedy = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(names) or 'none'}."
-    return InputError(f"Unknown {kind} '{name}'. {remedy}{' ' + hint if hint else ''}")
+    all_of_them = ", ".join(prefix + known for known in names) or "none"
+    remedy = f"Did you mean '{prefix}{near[0]}'?" if near else f"Known: {all_of_them}."
+    return InputError(f"Unknown {kind} '{prefix}{name}'. {remedy}{' ' + hint if hint else ''}")

@@ -13,6 +13,7 @@ runs/digits/fedhv-seed0/
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +78,13 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
     path = folder / "config.toml"
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not folder.is_dir():  # unlike Path.exists, also of names that are too long
         raise InputError(f"{folder} should be a folder. Found a file.")
-    if path.exists():
+    if os.path.exists(path):
         if not resume:
             raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
         _same_run(path, toml.read(path), config)
-    elif folder.exists() and any(entry.name != ".lock" for entry in folder.iterdir()):
+    elif os.path.exists(folder) and any(entry.name != ".lock" for entry in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
     make_folder(folder)
     write_atomic(path, toml.write(config))

@@ -50,10 +50,10 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     """The rounds on disk; a last line that a crash cut short is left out."""
     path = folder / NAME
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().split(b"\n")  # a line may be cut within a character: each is decoded by itself
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"{path} could not be read: {error}.") from None
     records = []
     for number, line in enumerate(lines, start=1):

@@ -18,5 +18,5 @@ def import_object(path: str, kind: str) -> Any:
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The {kind} '{path}' could not be imported: {error}.") from None

@@ -20,9 +20,10 @@ from torch import Tensor
 from fedhv import toml
 from fedhv._version import __version__
 from fedhv.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedhv.client import Client
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
-from fedhv.errors import FedHVError, InputError
+from fedhv.errors import FedHVError, InputError, diverged
 from fedhv.files import locked, write_atomic
 from fedhv.folders import Result, open_folder
 from fedhv.history import History
@@ -72,6 +73,9 @@ class Job:
             raise InputError(
                 f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
             )
+        own = getattr(self.method, "reference", None)
+        if own is not None:
+            Reference(own).check(tuple(task.name for task in self.problem.tasks))
 
     @property
     def plan(self) -> Plan:
@@ -176,6 +180,8 @@ class Execution:
 
     def record(self, finished: Round) -> None:
         """Keep a finished round."""
+        if not bool(finished.state.model.isfinite().all()):
+            raise diverged(f"After round {finished.number} of {self.job.label} the model is")
         self.history.append(finished.as_dict())
         self.state, self.done = finished.state, finished.number
         if self.done == self.job.plan.rounds or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:
@@ -216,6 +222,22 @@ class Execution:
 
     def __exit__(self, *_: object) -> None:
         self.history.close()
+
+
+def rehearse(problem: Problem) -> None:
+    """Show the model two examples, so that a model, loss or score that does not fit is found before a run starts."""
+    client = Client(problem)
+    batch = client.ready(client.train_examples[:2])
+    theta = client.layout.flatten(client.network.module)
+    with torch.no_grad():
+        client.example_losses(theta, batch, training=False)
+        outputs = client.network(theta, batch.inputs, training=False)
+        for task, output, target in zip(problem.tasks, outputs, batch.targets, strict=True):
+            if (shape := tuple(task.score(output, target).shape)) != (len(batch),):
+                raise InputError(
+                    f"The score of task '{task.name}' should return one number per example ({len(batch)}). "
+                    f"Found shape {shape}."
+                )
 
 
 def _how_far(executions: Sequence[Execution]) -> str:

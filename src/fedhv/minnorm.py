@@ -39,14 +39,14 @@ def min_norm_weights(gram: np.ndarray) -> np.ndarray:
 
 
 def _wolfe(c: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """A minimiser of μᵀCμ over aᵀμ = 1, μ ≥ 0, for a unit diagonal of C and 0 < a ≤ 1."""
+    """A minimiser of μᵀCμ over aᵀμ = 1, μ ≥ 0, for a unit diagonal of C and 0 < a ≤ 1 = max a."""
     m = len(a)
     # On a face the affine minimiser solves Cμ = va. Adding aaᵀ gives the same μ, up to its length, from a
     # matrix, positive definite where the vectors are affinely independent, as on Wolfe's faces they are.
     matrix = c + np.outer(a, a)
     x = np.zeros(m)
     first = int(np.argmax(a))  # the shortest vector, as Wolfe starts
-    x[first] = 1 / a[first]
+    x[first] = 1
     face = [first]
     refused: set[int] = set()
     rounding = 16 * m * np.finfo(np.float64).eps

@@ -95,7 +95,8 @@ class Network:
         heads: Sequence[str] | None,
         device: torch.device | str,
     ) -> None:
-        module = factory()
+        with torch.random.fork_rng(devices=[]):  # the model's own initialisation leaves no trace
+            module = factory()
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
         refuse_running_statistics(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def resolve_reference(
         if name in setting.references:
             source = Provenance(source=f"{setting.name}, {name}", setting=setting.name)
             reference = Reference(setting.references[name], provenance=source)
-        elif Path(name).is_file() or name.endswith(".toml"):
+        elif os.path.isfile(name) or name.endswith(".toml"):
             reference = read_reference(Path(name))
         else:
             raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")

@@ -9,8 +9,9 @@ from pathlib import Path
 from fedhv.calibration import calibrate
 from fedhv.config import Setting
 from fedhv.engines import choose_engine
+from fedhv.errors import InputError
 from fedhv.folders import Result, read_result, read_summary
-from fedhv.jobs import Job
+from fedhv.jobs import Job, rehearse
 from fedhv.methods import Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
@@ -57,6 +58,7 @@ def run(
     given = resolve_reference(reference, setting, problem)
     choice = choose_engine(engine, device, precision)
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
+    rehearse(problem)
     job.open(resume)
     observer = observer or Observer()
     ready = prepare(job, observer, data)
@@ -65,13 +67,16 @@ def run(
 
 def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Result:
     """The job with its reference found, or its result if it is finished already."""
+    path = job.folder / "reference.toml" if job.folder else None
+    given = job.reference.values if job.reference is not None else getattr(job.method, "reference", None)
+    if given is not None and path is not None and path.exists() and read_reference(path).values != given:
+        raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
     if job.folder is not None and read_summary(job.folder) is not None:
         observer.say(f"The run in {job.folder} is finished already.")
         return read_result(job.folder)
     if not hasattr(job.method, "reference"):
         return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)
-    path = job.folder / "reference.toml" if job.folder else None
     if path is not None and path.exists():
         reference = read_reference(path)
     elif job.reference is not None:

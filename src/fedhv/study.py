@@ -21,7 +21,7 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.files import make_folder
 from fedhv.folders import Result, read_summary
 from fedhv.history import NAME as HISTORY
-from fedhv.jobs import Execution, Interrupted, Job, execute_together
+from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
 from fedhv.methods import METHODS, Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
@@ -125,11 +125,22 @@ def compare(
     frozen = resolve_reference(reference, setting, problem)
     for method in chosen:
         Job(setting, problem, method, min(seeds), choice)  # bad input is found before anything is written
+    rehearse(problem)
     folder = make_folder(Path(out))
+    given = frozen
     if any(_needs_reference(method) for method in chosen):
         frozen = _shared_reference(setting, problem, folder, frozen, choice, data, observer)
     study = [
-        StudyRun(setting, method, seed, folder / f"{method.label}-seed{seed}", frozen, choice, data)
+        # A method that brings its own reference keeps it, unless the user gave one for all.
+        StudyRun(
+            setting,
+            method,
+            seed,
+            folder / f"{method.label}-seed{seed}",
+            frozen if _needs_reference(method) else given,
+            choice,
+            data,
+        )
         for seed in seeds
         for method in chosen
     ]
@@ -226,10 +237,18 @@ def _quiet_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+_stopped = False
+"""In a worker: whether it has been told to stop; the pool may have handed it another run already."""
+
+
 def _in_worker(each: StudyRun) -> dict[str, Any]:
     def stop(number: int, frame: FrameType | None) -> None:
+        global _stopped
+        _stopped = True
         raise KeyboardInterrupt
 
+    if _stopped:
+        raise Interrupted(f"{each.label} was not started.")
     before = signal.signal(signal.SIGTERM, stop)
     try:
         return each()

@@ -86,7 +86,7 @@ def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
     values = {}
     for key, value in table.items():
         if key not in known:
-            raise unknown("key", f"{where}{key}", [f"{where}{name}" for name in known])
+            raise unknown("key", key, known, prefix=where)
         values[key] = _convert(hints[key], value, f"{where}{key}")
     for name, f in known.items():
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:

@@ -22,9 +22,11 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
+        device: torch.device | None = torch.device(name)
     except RuntimeError:
-        raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu' or 'cuda'.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu' or 'cuda'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("The device 'cuda' was asked for, but torch finds no GPU. Use --device cpu.")
     return device

@@ -185,8 +185,7 @@ class Stacked(Engine):
         total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
         for start in range(0, len(index), self.chunk):
             batch = self.client.ready(self.client.train_examples[index[start : start + self.chunk]])
-            with self._autocast():
-                losses = self.client.example_losses(request.model, batch, training=False)
+            losses = self.client.example_losses(request.model, batch, training=False)
             total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
         return (total / sizes[:, None]).float().cpu()
@@ -261,7 +260,7 @@ class Stacked(Engine):
         ) -> Tensor:
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
                 draws = None if effects is None else effects[step].flatten(0, 1)
-                batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws)
+                batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
                 inputs = batch.inputs.view(*shares.shape, *batch.inputs.shape[1:])
                 targets = tuple(target.view(*shares.shape, *target.shape[1:]) for target in batch.targets)
                 return lambda theta: self._gradient(theta, inputs, targets, weights, shares)
@@ -280,4 +279,6 @@ class Stacked(Engine):
 
 def _padded(draws: np.ndarray, b: int) -> np.ndarray:
     """Draws of shape (steps, size, …) with zeros up to (steps, b, …)."""
+    if draws.shape[1] == b:
+        return draws
     return np.pad(draws, ((0, 0), (0, b - draws.shape[1]), *[(0, 0)] * (draws.ndim - 2)))

@@ -53,5 +53,7 @@ def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Metho
             raise unknown(f"hyper-parameter of method '{name}'", key, known)
     try:
         return cls(**given)
-    except TypeError as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(f"Method '{name}' could not be made: {error}.") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -74,13 +74,6 @@ class Method(ABC):
     @abstractmethod
     def round(self, state: State) -> Conversation:
         """One round."""
-
-
-class Answerer(Protocol):
-    """Whoever answers a request: an engine's cohort, a network, a test."""
-
-    def __call__(self, request: Request) -> Replies:
-        """The cohort's answers."""
 
 
 def drive(conversation: Conversation, answer: Callable[[Request], Replies]) -> State:

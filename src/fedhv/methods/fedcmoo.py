@@ -40,6 +40,8 @@ class FedCMOO(Method):
         for name in ("extra_upload", "iterations", "step_size"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"Method 'fedcmoo': `{name}` should be positive. Found {getattr(self, name)}.")
+        if not isinstance(self.iterations, int):
+            raise InputError(f"Method 'fedcmoo': `iterations` should be a whole number. Found {self.iterations}.")
 
     def round(self, state: State) -> Conversation:
         """One round in two stages."""

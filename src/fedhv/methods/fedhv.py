@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedhv.cohort import ReportBudget
-from fedhv.errors import InputError
+from fedhv.errors import InputError, diverged
 from fedhv.messages import Train
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.weights import inverse_slack_weights, slacks
@@ -44,6 +44,8 @@ class FedHV(Method):
         """One round of Algorithm 1."""
         replies = yield Train(state.model, state.weights, report=self.report)
         losses = replies.mean_report()
+        if not bool(losses.isfinite().all()):
+            raise diverged("The reported losses are")
         s = slacks(losses, self.reference)
         return State(
             model=state.model + self.server_lr * replies.mean_update,

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from fedhv.errors import diverged
 from fedhv.messages import TaskUpdates
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.minnorm import min_norm_weights
@@ -23,6 +24,8 @@ class FSMGDA(Method):
         replies = yield TaskUpdates(state.model)
         U = replies.mean_updates
         shared = replies.layout.shared(U).double()
+        if not bool(shared.isfinite().all()):
+            raise diverged("The clients' task updates are")
         w = torch.from_numpy(min_norm_weights((shared @ shared.T).cpu().numpy())).float()
         # A task's update is zero on the other tasks' heads, so the weighted sum scales each head by its own weight.
         return State(model=state.model + self.server_lr * (w.to(U) @ U), weights=w, record={"weights": w})
