@@ -48,7 +48,7 @@ def calibrate(
     uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all")
     brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
     observer.say(
-        f"No reference given: calibrating with {rule.rounds} uniform-weight rounds on {under.name} "
+        f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )
     runs: list[Result] = []

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.errors import diverged
-
 POWER_ITERATIONS = 2
 
 
@@ -44,8 +42,6 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
     The factors are Q and QᵀB, with B the stacked matrix and Q an orthonormal basis of the range of (BBᵀ)²BΩ: the
     same product as UΣVᵀ of a randomised SVD of that rank, without decomposing anything.
     """
-    if not bool(matrices.isfinite().all()):
-        raise diverged("The task gradients are")
     _, d, m = matrices.shape
     B = _stack(matrices)
     r = min(rank(d, m, extra_upload), *B.shape[1:])
@@ -64,7 +60,7 @@ def _orthonormal(X: Tensor) -> Tensor:
     All matrix products, so that a batch runs at the speed of the hardware. The ridge keeps the factor finite where
     columns are dependent; it is far below what single precision resolves.
     """
-    wide = X.double()
+    wide = X.double().nan_to_num()  # what is not finite has no basis; its product with B shows that it is not
     gram = wide.mT @ wide
     scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)

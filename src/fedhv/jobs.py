@@ -23,7 +23,7 @@ from fedhv.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.client import Client
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
-from fedhv.errors import FedHVError, InputError, diverged
+from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, write_atomic
 from fedhv.folders import Result, open_folder
 from fedhv.history import History
@@ -119,16 +119,19 @@ class Job:
 
     def execute(self, observer: Observer | None = None) -> Result:
         """Play the rounds, from the last checkpoint on if the folder has one."""
-        observer = observer or Observer()
-        return execute_together([self], lambda jobs: None, observer)[0]
+        (outcome,) = execute_together([self], lambda jobs: None, observer or Observer())
+        if isinstance(outcome, FedHVError):
+            raise outcome
+        return outcome
 
 
 def execute_together(
     jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
-) -> list[Result]:
-    """Play jobs that share a problem in step; `tick` is called after every round of any of them.
+) -> list[Result | FedHVError]:
+    """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
 
-    `observer` is told about the rounds of a single job; several are watched through `tick`.
+    `observer` is told about the rounds of a single job; several are watched through `tick`, which is called after
+    every round of any of them.
     """
     observer = observer or Observer()
     with ExitStack() as stack:
@@ -144,6 +147,9 @@ def execute_together(
             stack.callback(observer.stop)
         try:
             for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
+                if isinstance(finished, FedHVError):
+                    executions[i].fail(finished)
+                    continue
                 executions[i].record(finished)
                 if len(jobs) == 1:
                     observer.round(finished)
@@ -154,7 +160,7 @@ def execute_together(
             for execution in executions:
                 execution.save()
             raise Interrupted(_how_far(executions)) from None
-        return [execution.finish() for execution in executions]
+        return [execution.failure or execution.finish() for execution in executions]
 
 
 class Execution:
@@ -164,6 +170,7 @@ class Execution:
         self.job, self.engine = job, engine
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
+        self.failure: FedHVError | None = None
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
@@ -178,10 +185,13 @@ class Execution:
         population = len(self.job.problem.clients)
         return rounds(self.engine.layout, population, self.job.method, self.job.plan, self.state, self.done)
 
+    def fail(self, error: FedHVError) -> None:
+        """The run cannot go on; what it had before stays resumable."""
+        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}")
+        self.save()
+
     def record(self, finished: Round) -> None:
         """Keep a finished round."""
-        if not bool(finished.state.model.isfinite().all()):
-            raise diverged(f"After round {finished.number} of {self.job.label} the model is")
         self.history.append(finished.as_dict())
         self.state, self.done = finished.state, finished.number
         if self.done == self.job.plan.rounds or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:

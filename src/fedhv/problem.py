@@ -23,8 +23,8 @@ class Examples:
 
     @classmethod
     def of(cls, inputs: Any, targets: Sequence[Any]) -> Examples:
-        """Examples from arrays or tensors."""
-        return cls(torch.as_tensor(inputs), tuple(torch.as_tensor(t) for t in targets))
+        """Examples from arrays or tensors; real numbers become float32, as the model's parameters are."""
+        return cls(_single(torch.as_tensor(inputs)), tuple(_single(torch.as_tensor(t)) for t in targets))
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
@@ -186,6 +186,10 @@ class Problem(Benchmark):
             clients=Clients(np.arange(len(train), dtype=np.int64), offsets),
             **options,
         )
+
+
+def _single(values: Tensor) -> Tensor:
+    return values.float() if values.is_floating_point() else values
 
 
 def _check(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> None:

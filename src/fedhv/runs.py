@@ -56,6 +56,8 @@ def run(
     setting, problem = resolve(what, override, rounds, data)
     chosen = method if isinstance(method, Method) else setting.method(method)
     given = resolve_reference(reference, setting, problem)
+    if given is not None and not hasattr(chosen, "reference"):
+        raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
     choice = choose_engine(engine, device, precision)
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
     rehearse(problem)
@@ -84,6 +86,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Resu
     elif job.method.reference is not None:
         reference = Reference(job.method.reference, tasks)
     else:
+        observer.say("No reference was given.")
         place = job.folder / "calibration" if job.folder else None
         reference = calibrate(
             job.setting, job.method, job.problem, choice=job.choice, data=data, folder=place, observer=observer

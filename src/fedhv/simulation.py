@@ -12,6 +12,7 @@ from torch import Tensor
 from fedhv.cohort import Cohort, LocalTraining, sample_cohort
 from fedhv.communication import Traffic, traffic
 from fedhv.engines.base import Engine
+from fedhv.errors import FedHVError, diverged
 from fedhv.messages import Request
 from fedhv.methods.base import Method, State
 from fedhv.metrics import Evaluation
@@ -80,8 +81,8 @@ class Assess:
     reference: float
 
 
-Event = Ask | Assess | Round
-"""What a run hands out: something it waits for, or a finished round."""
+Event = Ask | Assess | Round | FedHVError
+"""What a run hands out: something it waits for, a finished round, or why it cannot go on."""
 
 
 def initial_state(engine: Engine, method: Method, seed: int) -> State:
@@ -111,6 +112,8 @@ def rounds(
                 break
             sent.append(traffic(request, layout, len(cohort)))
             reply = yield Ask(request, cohort)
+        if not bool(state.model.isfinite().all()):
+            raise diverged(f"After round {t + 1} the model is")
         due = t + 1 == plan.rounds or (plan.evaluate_every > 0 and (t + 1) % plan.evaluate_every == 0)
         evaluation = (yield Assess(state.model, plan.evaluation_reference)) if due else None
         yield Round(
@@ -129,14 +132,18 @@ def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = N
     state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
     run = rounds(engine.layout, len(engine.problem.clients), method, plan, state, start)
     for _, finished in simulate_together(engine, [run]):
+        if isinstance(finished, FedHVError):
+            raise finished
         yield finished
 
 
-def simulate_together(engine: Engine, runs: Sequence[Generator[Event, Any, None]]) -> Iterator[tuple[int, Round]]:
+def simulate_together(
+    engine: Engine, runs: Sequence[Generator[Event, Any, None]]
+) -> Iterator[tuple[int, Round | FedHVError]]:
     """Play several runs in step, so that the engine can answer their requests in one computation.
 
-    Yields (which run, its finished round). The runs may be of different methods: each moves on as soon as what it
-    waits for is there.
+    Yields (which run, its finished round), or, as a run's last, why it cannot go on: one run that diverges does not
+    stop the others. The runs may be of different methods: each moves on as soon as what it waits for is there.
     """
     waiting: dict[int, Event] = {}
     seconds = [0.0] * len(runs)
@@ -148,6 +155,9 @@ def simulate_together(engine: Engine, runs: Sequence[Generator[Event, Any, None]
                 spent, seconds[i] = seconds[i], 0.0
                 yield i, replace(event, seconds=spent)
                 _advance(waiting, i, runs[i], None)
+            elif isinstance(event, FedHVError):
+                del waiting[i]
+                yield i, event
         began, present = time.perf_counter(), list(waiting)
         asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
         replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
@@ -166,3 +176,5 @@ def _advance(waiting: dict[int, Event], i: int, run: Generator[Event, Any, None]
         waiting[i] = run.send(answer)
     except StopIteration:
         waiting.pop(i, None)
+    except FedHVError as error:
+        waiting[i] = error

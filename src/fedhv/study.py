@@ -70,6 +70,15 @@ Progress = tuple[str, int, int, dict[str, Any] | None]
 """A run's label, its finished rounds, all its rounds, and its last evaluated round."""
 
 
+class StudyFailed(FedHVError):
+    """Some runs of a study could not go on; the others are finished."""
+
+    def __init__(self, summaries: list[dict[str, Any]], failures: Sequence[FedHVError]) -> None:
+        reasons = " ".join(str(failure) for failure in failures)
+        super().__init__(f"{reasons} The other runs ({len(summaries)}) are finished.")
+        self.summaries = summaries
+
+
 class StudyObserver(Observer):
     """Watches the runs of a study that go on at the same time."""
 
@@ -123,6 +132,8 @@ def compare(
     _distinct("seeds", seeds)
     choice = choose_engine(engine, device, precision)
     frozen = resolve_reference(reference, setting, problem)
+    if frozen is not None and not any(hasattr(method, "reference") for method in chosen):
+        raise InputError("None of the methods takes a reference. Leave out --reference.")
     for method in chosen:
         Job(setting, problem, method, min(seeds), choice)  # bad input is found before anything is written
     rehearse(problem)
@@ -148,7 +159,7 @@ def compare(
         return together(study, problem, jobs or len(study), observer)
     workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(study))
     if workers == 1:
-        return [each(problem, observer) for each in study]
+        return one_by_one(study, problem, observer)
     return in_parallel(study, workers, lambda: observer.runs([_progress(each) for each in study]))
 
 
@@ -171,6 +182,8 @@ def _shared_reference(
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
         return kept
+    if given is None:
+        observer.say("No reference was given.")
     place = folder / "calibration"
     reference = given or calibrate(setting, None, problem, choice=choice, data=data, folder=place, observer=observer)
     reference.write(path)
@@ -191,12 +204,34 @@ def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: S
     def tick(executions: Sequence[Execution]) -> None:
         observer.runs([_progress_of(execution) for execution in executions])
 
+    failures: list[FedHVError] = []
     for start in range(0, len(waiting), most):
         group = waiting[start : start + most]
-        for job, result in zip(group, execute_together(group, tick, observer), strict=True):
-            assert job.folder is not None
-            summaries[job.folder] = result.summary
-    return [summaries[each.folder] for each in study]
+        for job, outcome in zip(group, execute_together(group, tick, observer), strict=True):
+            if isinstance(outcome, FedHVError):
+                failures.append(outcome)
+            elif job.folder is not None:
+                summaries[job.folder] = outcome.summary
+    return _complete([summaries[each.folder] for each in study if each.folder in summaries], failures)
+
+
+def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: StudyObserver) -> list[dict[str, Any]]:
+    """Play runs one after the other in this process."""
+    summaries, failures = [], []
+    for each in study:
+        try:
+            summaries.append(each(problem, observer))
+        except (Interrupted, InputError):
+            raise
+        except FedHVError as error:
+            failures.append(error)
+    return _complete(summaries, failures)
+
+
+def _complete(summaries: list[dict[str, Any]], failures: Sequence[FedHVError]) -> list[dict[str, Any]]:
+    if failures:
+        raise StudyFailed(summaries, failures)
+    return summaries
 
 
 def _progress_of(execution: Execution) -> Progress:
@@ -218,8 +253,14 @@ def in_parallel(study: Sequence[StudyRun], workers: int, tick: Callable[[], None
                 done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
                 tick()
                 for future in done:
-                    future.result()
-            return [future.result() for future in futures]
+                    if isinstance(future.exception(), BrokenProcessPool | Interrupted | InputError):
+                        future.result()
+            failures = [error for error in (future.exception() for future in futures) if error is not None]
+            for error in failures:
+                if not isinstance(error, FedHVError):
+                    raise error  # a mistake of the program, not of a run
+            finished = [future.result() for future in futures if future.exception() is None]
+            return _complete(finished, [error for error in failures if isinstance(error, FedHVError)])
         except KeyboardInterrupt:
             raise Interrupted("Stopped; every run can be resumed.") from None
         except BrokenProcessPool:

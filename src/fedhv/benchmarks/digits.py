@@ -1,8 +1,8 @@
 """The embedded benchmark: two handwritten digits in one image, one clear and one faint. No download.
 
 scikit-learn's bundled 8x8 digits are brought to 28x28 and go through MultiMNIST's composition and model. The left
-digit is drawn in full contrast, the right one faintly and on top of noise: an easy and a hard task, so that one
-sees what balancing does.
+digit is drawn in full contrast, the right one faintly beneath it: an easy and a hard task, so that one sees what
+balancing does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRAIN = 1437
 """The bundled digits are ordered by writer: the last 360 are written by hands that training never saw."""
 COPIES = 4
 """How many composites every digit is the left half of."""
-CONTRAST = 0.45
+CONTRAST = 0.6
 """Of the right digit, against the left one."""
 
 

@@ -28,7 +28,7 @@ class State:
     Attributes:
         model: θᵗ, one flat vector.
         weights: wᵗ, the task weights.
-        memory: Whatever else the method needs in the next round; saved in checkpoints.
+        memory: Whatever else the method needs in the next round, on the model's device; saved in checkpoints.
         record: What the finished round should leave in the history; not needed to go on.
     """
 
@@ -38,8 +38,9 @@ class State:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def to(self, device: torch.device | str) -> State:
-        """The same state with its model on a device; m-vectors stay on the CPU."""
-        return replace(self, model=self.model.to(device))
+        """The same state with its model and memory on a device; the weights stay on the CPU."""
+        memory = {name: value.to(device) for name, value in self.memory.items()}
+        return replace(self, model=self.model.to(device), memory=memory)
 
 
 @dataclass(frozen=True, kw_only=True)

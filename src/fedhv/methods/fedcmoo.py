@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedhv.compression import compress
-from fedhv.errors import InputError
+from fedhv.errors import InputError, diverged
 from fedhv.messages import GramTermReplies, GramTerms, TaskGradientReplies, TaskGradients, Train
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.random import Purpose
@@ -47,6 +47,8 @@ class FedCMOO(Method):
         """One round in two stages."""
         gradients = yield TaskGradients(state.model, self.extra_upload)
         C = torch.stack([reply.compressed.dense() for reply in gradients.each])
+        if not bool(C.isfinite().all()):
+            raise diverged("The task gradients are")
         S = compress(C.sum(dim=0), self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
         terms = yield GramTerms(S, gradients, self.extra_upload)
         gram = gram_estimate(gradients, float(C.double().square().sum()), terms)

@@ -1,0 +1,110 @@
+"""What all tests share: one thread, reproducible properties, and the command line called as a user would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from problems import SETTING, everything_random, quadratic
+
+import fedhv
+from fedhv.cli import main
+
+torch.set_num_threads(1)
+settings.register_profile("fedhv", derandomize=True, deadline=None, max_examples=100)
+settings.load_profile("fedhv")
+
+TESTS = Path(__file__).parent
+SOURCE = Path(fedhv.__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def quadratic_problem():
+    return quadratic()
+
+
+@pytest.fixture
+def random_problem():
+    return everything_random()
+
+
+@pytest.fixture
+def setting_file(tmp_path) -> Path:
+    """A setting of one's own that runs in a fraction of a second."""
+    path = tmp_path / "small.toml"
+    path.write_text(SETTING)
+    return path
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """`fedhv …` in this process, in an empty working directory."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fedhv", *map(str, arguments)])
+        handler = signal.getsignal(signal.SIGTERM)
+        capsys.readouterr()
+        try:
+            with pytest.raises(SystemExit) as end:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        printed = capsys.readouterr()
+        return Outcome(end.value.code, printed.out, printed.err)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return call
+
+
+@pytest.fixture
+def process(tmp_path):
+    """`python -m fedhv …` in a process of its own, started in an empty working directory."""
+    started: list[subprocess.Popen] = []
+
+    def start(*arguments: object, **environment: str) -> subprocess.Popen:
+        path = os.pathsep.join([str(SOURCE), str(TESTS), os.environ.get("PYTHONPATH", "")])
+        running = subprocess.Popen(
+            [sys.executable, "-m", "fedhv", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        if running.poll() is None:
+            running.kill()
+        running.communicate()
+
+
+@pytest.fixture
+def finished(process):
+    """`python -m fedhv …`, waited for."""
+
+    def call(*arguments: object, **environment: str) -> Outcome:
+        running = process(*arguments, **environment)
+        out, err = running.communicate(timeout=120)
+        return Outcome(running.returncode, out, err)
+
+    return call

@@ -1,0 +1,150 @@
+"""Every engine gives the same updates, reports and weights: float32 to 1e-5, for all methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
+from fedhv.benchmarks.augment import Rotate
+from fedhv.engines import Sequential, Stacked
+from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
+
+REFERENCE = (1.6, 1.4)
+METHODS = (
+    FedHV(reference=REFERENCE, server_lr=1.3),
+    FedHV(reference=REFERENCE, report=1),
+    FedHV(reference=REFERENCE, report=3),
+    Uniform(),
+    FSMGDA(),
+    FedCMOO(server_lr=0.7),
+)
+LOCAL = (
+    LocalTraining(steps=4, batch_size=8, learning_rate=0.1),
+    LocalTraining(steps=3, batch_size=8, learning_rate=0.05, momentum=0.9),
+    LocalTraining(steps=1, batch_size=16, learning_rate=0.1, sampling="replacement"),
+)
+
+
+class Small(nn.Module):
+    """A convolution, a pooling and two heads: enough for every kind of layout to go wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 12), nn.ReLU()
+        )
+        self.heads = nn.ModuleList([nn.Linear(12, 3), nn.Linear(12, 2)])
+
+    def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
+        shared = self.encoder(inputs)
+        return [head(shared) for head in self.heads]
+
+
+@pytest.fixture(scope="module", params=["plain", "augmented"])
+def problem(request) -> Problem:
+    rng = np.random.default_rng(7)
+
+    def client(n: int):
+        images = rng.standard_normal((n, 1, 8, 8)).astype(np.float32)
+        return images, [rng.integers(0, 3, n), rng.integers(0, 2, (n, 2))]
+
+    return Problem.from_clients(
+        Small,
+        [classification("kind", 3), multilabel("marks", 2)],
+        [client(n) for n in (3, 9, 20, 33, 40, 12)],  # some hold less than a minibatch
+        client(30),
+        augment=Rotate(25) if request.param == "augmented" else None,
+    )
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("local", LOCAL, ids=lambda local: f"K{local.steps}-mu{local.momentum}-{local.sampling}")
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.label}-{getattr(method, 'report', '')}")
+def test_a_stack_moves_as_a_loop_does(problem, method, local):
+    plan = Plan(rounds=3, participants=4, local=local)
+    loop = list(simulate(Sequential(problem), method, plan))
+    stack = list(simulate(Stacked(problem), method, plan))
+    for one, other in zip(loop, stack, strict=True):
+        assert relative(other.state.model, one.state.model) < 1e-5
+        assert other.weights == pytest.approx(one.weights, abs=1e-5)
+        assert other.traffic == one.traffic
+        if "report" in one.state.record:
+            assert other.state.record["report"] == pytest.approx(one.state.record["report"], rel=1e-5)
+    assert stack[-1].evaluation.mean_loss == pytest.approx(loop[-1].evaluation.mean_loss, rel=1e-5)
+
+
+def test_runs_played_together_are_the_runs_played_alone(problem):
+    """Several methods and seeds in one stack, with different learning rates and numbers of exchanges."""
+    methods = [FedHV(reference=REFERENCE), Uniform(local_lr=0.2), FSMGDA(local_lr=0.05), FedCMOO()]
+    plans = [
+        Plan(rounds=3, participants=4, local=LocalTraining(3, 8, method.local_lr), evaluate_every=2, seed=seed)
+        for seed, method in enumerate(methods)
+    ]
+    engine = Stacked(problem)
+    runs = [
+        rounds(engine.layout, len(problem.clients), method, plan, initial_state(engine, method, plan.seed))
+        for method, plan in zip(methods, plans, strict=True)
+    ]
+    together: dict[int, list] = {}
+    for i, finished in simulate_together(engine, runs):
+        together.setdefault(i, []).append(finished)
+    for i, (method, plan) in enumerate(zip(methods, plans, strict=True)):
+        alone = list(simulate(Sequential(problem), method, plan))
+        assert [each.number for each in together[i]] == [each.number for each in alone] == [1, 2, 3]
+        assert relative(together[i][-1].state.model, alone[-1].state.model) < 1e-5
+
+
+def test_a_stack_in_pieces_is_the_whole_stack(problem):
+    plan = Plan(rounds=2, participants=5, local=LOCAL[0])
+    whole, pieces = Stacked(problem), Stacked(problem)
+    pieces._most = 2
+    a, b = (list(simulate(engine, METHODS[0], plan))[-1].state.model for engine in (whole, pieces))
+    assert relative(b, a) < 1e-6
+
+
+def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeypatch):
+    engine = Stacked(problem)
+    compute, refused = engine._function, []
+
+    def short_of_memory(shape):
+        run = compute(shape)
+
+        def limited(**inputs):
+            if len(inputs["theta"]) > 2:
+                refused.append(len(inputs["theta"]))
+                raise torch.cuda.OutOfMemoryError("out of memory")
+            return run(**inputs)
+
+        return limited
+
+    monkeypatch.setattr(engine, "_function", short_of_memory)
+    plan = Plan(rounds=1, participants=6, local=LOCAL[0])
+    (finished,) = simulate(engine, METHODS[0], plan)
+    (expected,) = simulate(Sequential(problem), METHODS[0], plan)
+    assert refused == [6, 3]
+    assert len(engine.notes) == 2
+    assert "2 at a time" in engine.notes[-1]
+    assert relative(finished.state.model, expected.state.model) < 1e-5
+
+
+def test_dropout_in_a_stack_depends_on_the_seed_alone():
+    def factory() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 2))
+
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((6, 4)).astype(np.float32), [rng.integers(0, 2, 6)]) for _ in range(3)]
+    problem = Problem.from_clients(factory, [classification("only", 2)], clients, clients[0])
+    models = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(models))  # whatever was drawn before must not matter
+        plan = Plan(rounds=2, participants=2, local=LocalTraining(2, 4, 0.1), seed=seed)
+        start = initial_state(Stacked(problem), Uniform(), 0)
+        models.append(list(simulate(Stacked(problem), Uniform(), plan, start))[-1].state.model)
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])

@@ -1,0 +1,171 @@
+"""Calibration: uniform-weight rounds, the componentwise maximum over rounds and runs, plus a margin."""
+
+import pytest
+import torch
+from problems import SETTING, everything_random, quadratic
+
+from fedhv import FedHV, InputError, Reference, calibrate, load_setting, run
+from fedhv.config import override_setting
+from fedhv.observer import Observer
+from fedhv.reference import read_reference
+from fedhv.resolve import setting_of
+
+CHANGES = ["federation.participants=3", "training.local_steps=2", "training.batch_size=4"]
+
+
+def rule(problem, *changes):
+    return override_setting(setting_of(problem), [*CHANGES, *changes])
+
+
+def test_the_reference_is_the_largest_report_of_every_task_plus_the_margin():
+    # Uniform on the quadratic problem, by hand (see test_methods_by_hand): reports (6, 2), then (201/128, 457/128)
+    problem = quadratic()
+    changes = ["federation.participants=2", "training.local_steps=2", "training.batch_size=2",
+               "calibration.rounds=2", "calibration.margin=0.25"]  # fmt: skip
+    setting = override_setting(setting_of(problem), changes)
+    reference = calibrate(setting, FedHV(server_lr=2.0, local_lr=0.5), problem)
+    assert reference.provenance.maxima == pytest.approx((6, 457 / 128))
+    assert reference.values == pytest.approx((6.25, 457 / 128 + 0.25))
+    assert reference.tasks == ("left", "right")
+
+
+def test_several_runs_give_the_componentwise_maximum():
+    problem = everything_random()
+    one, two, both = (
+        calibrate(rule(problem, f"calibration.seeds={seeds}", "calibration.rounds=4"), None, problem)
+        for seeds in ([5], [6], [5, 6])
+    )
+    assert one.values != two.values
+    assert both.values == tuple(max(pair) for pair in zip(one.values, two.values, strict=True))
+    assert both.cost.rounds == 8
+    assert both.cost.traffic == one.cost.traffic + two.cost.traffic
+
+
+def test_reports_of_a_calibration_use_all_examples():
+    # with every client in every round, the first report is the mean over clients of their full losses
+    problem = everything_random()
+    setting = rule(problem, "federation.participants=5", "calibration.rounds=1")
+    one = calibrate(setting, FedHV(report=1), problem)
+    assert one.values == calibrate(setting, FedHV(report="all"), problem).values
+
+
+def test_calibration_uses_the_rates_of_the_method():
+    problem = everything_random()
+    setting = rule(problem, "calibration.rounds=3", "methods.fedhv.local_lr=0.7", "methods.uniform.local_lr=9.0")
+    own = calibrate(setting, None, problem)
+    assert own.provenance.local_lr == 0.7
+    assert own.values == calibrate(setting, FedHV(local_lr=0.7), problem).values
+    assert own.values != calibrate(setting, FedHV(local_lr=0.1), problem).values
+
+
+def test_the_reference_remembers_where_it_came_from():
+    problem = everything_random()
+    changes = ["calibration.seeds=[4, 2]", "calibration.rounds=3", "calibration.margin=0.5"]
+    found = calibrate(rule(problem, *changes), FedHV(server_lr=1.5, local_lr=0.2), problem).provenance
+    assert (found.source, found.setting) == ("calibration", "random")
+    assert (found.seeds, found.rounds, found.margin) == ((4, 2), 3, 0.5)
+    assert (found.server_lr, found.local_lr) == (1.5, 0.2)
+    assert len(found.maxima) == 2
+
+
+def test_another_setting_may_be_calibrated_under(tmp_path):
+    (tmp_path / "other.toml").write_text(SETTING.replace("alpha = 0.5", "alpha = 50.0"))
+    path = tmp_path / "small.toml"
+    path.write_text(SETTING.replace("rounds = 2\n", f'rounds = 2\nsetting = "{tmp_path / "other.toml"}"\n', 1))
+    reference = calibrate(load_setting(str(path)))
+    assert reference.provenance.setting == "other"
+    assert reference.values == calibrate(load_setting(str(tmp_path / "other.toml"))).values
+    assert reference.values != calibrate(load_setting(str(path), ["calibration.setting=small"])).values
+
+
+# --- runs that calibrate ----------------------------------------------------------------------------------
+
+
+class Listener(Observer):
+    def __init__(self):
+        self.said, self.started = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def start(self, label, rounds, done=0):
+        self.started.append((label, rounds))
+
+
+def test_fedhv_without_a_reference_calibrates_first_says_so_and_keeps_it(tmp_path):
+    listener = Listener()
+    result = run(
+        everything_random(), "fedhv", rounds=2, seed=9, out=tmp_path / "run", observer=listener,
+        override=[*CHANGES, "calibration.rounds=3", "calibration.seeds=[1, 2]"],
+    )  # fmt: skip
+    said = "Calibrating a reference with 3 uniform-weight rounds"
+    assert any(said in text and "seeds 1, 2" in text for text in listener.said)
+    assert listener.started == [("calibration seed 1", 3), ("calibration seed 2", 3), ("fedhv seed 9", 2)]
+    assert read_reference(tmp_path / "run" / "reference.toml") == result.reference
+    assert result.reference.provenance.source == "calibration"
+    assert result.summary["reference"] == list(result.reference.values)
+    assert {path.name for path in (tmp_path / "run" / "calibration").iterdir()} == {"seed1", "seed2"}
+
+
+def test_adaptive_training_starts_from_the_normal_initialisation():
+    problem, changes = everything_random(), [*CHANGES, "calibration.rounds=3"]
+    calibrated = run(problem, "fedhv", rounds=3, override=changes)
+    given = run(problem, "fedhv", rounds=3, override=changes, reference=calibrated.reference.values)
+    assert all(torch.equal(calibrated.state_dict[name], value) for name, value in given.state_dict.items())
+    assert given.communication["calibration_bytes"] == 0
+    assert calibrated.communication["calibration_bytes"] > 0
+
+
+def test_the_reference_does_not_depend_on_the_seed_of_the_run():
+    problem, changes = everything_random(), [*CHANGES, "calibration.rounds=2"]
+    one, two = (run(problem, "fedhv", rounds=1, seed=seed, override=changes) for seed in (0, 1))
+    assert one.reference.values == two.reference.values
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def test_a_reference_survives_its_file(tmp_path):
+    problem = everything_random()
+    reference = calibrate(rule(problem, "calibration.rounds=2"), None, problem)
+    reference.write(tmp_path / "r.toml")
+    assert read_reference(tmp_path / "r.toml") == reference
+    text = (tmp_path / "r.toml").read_text()
+    for key in ("setting", "seeds", "rounds", "margin", "server_lr", "local_lr", "maxima"):
+        assert f"\n{key} = " in text
+
+
+def test_values_alone_are_enough(tmp_path):
+    (tmp_path / "r.toml").write_text("values = [1.5, 2]\n")
+    assert read_reference(tmp_path / "r.toml") == Reference((1.5, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("values = []", "positive and finite"),
+        ("values = [1.0, 0.0]", "positive and finite"),
+        ("values = [1.0, -1.0]", "positive and finite"),
+        ("values = [1.0, nan]", "positive and finite"),
+        ("values = [1.0, inf]", "positive and finite"),
+        ("values = 3", "should be a list"),
+        ("valus = [1.0]", "Did you mean 'values'"),
+        ("tasks = ['a']", "`values` is missing"),
+        ("values = [", "not valid TOML"),
+    ],
+)
+def test_a_reference_file_that_is_wrong_is_refused_by_its_name(content, message, tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_reference(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_reference_for_other_tasks_is_refused():
+    with pytest.raises(InputError, match=r"should have 2 values, one for each of colour, größe. Found 3"):
+        run(everything_random(), "fedhv", rounds=1, reference=[1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match=r"should be for tasks colour, größe. Found a, b"):
+        run(everything_random(), "fedhv", rounds=1, reference=Reference((1.0, 2.0), ("a", "b")))
+    with pytest.raises(InputError, match="should have 2 values"):
+        run(everything_random(), FedHV(reference=(1.0,)), rounds=1)
