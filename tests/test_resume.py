@@ -237,7 +237,7 @@ def test_a_killed_process_leaves_a_run_that_is_resumed_bit_for_bit(fuse, process
     # every use of the fuse is a minibatch, a report or an evaluation, twelve and a bit in a round: the 20th is in the
     # second round of the calibration, the 60th in the third of the run
     (tmp_path / "small.toml").write_text(SETTING.replace("problems:benchmark", "problems:with_fuse"))
-    running = process("run", "small.toml", "--out", "broken", FUSE=str(fuse))
+    running = process("run", "small.toml", "--out", "broken", "--engine", "sequential", FUSE=str(fuse))
     running.wait(timeout=120)
     assert running.returncode == -signal.SIGKILL
     assert (tmp_path / "broken" / "reference.toml").exists() == (fuse == 60)

@@ -141,7 +141,8 @@ def test_several_processes_give_what_one_gives(setting_file, tmp_path):
 
     one = compare(str(setting_file), **options, out=tmp_path / "one", jobs=1)
     two = compare(str(setting_file), **options, out=tmp_path / "two", jobs=2, observer=Ticks())
-    assert list(map(timeless, two)) == list(map(timeless, one))
+    # a single run may divide its clients among the cores, several have one core each: the numbers are the same
+    assert [timeless(s) | {"engine": ""} for s in two] == [timeless(s) | {"engine": ""} for s in one]
     for folder in ("fedhv-seed1", "fedcmoo-seed0"):
         model = "model.safetensors"
         assert (tmp_path / "one" / folder / model).read_bytes() == (tmp_path / "two" / folder / model).read_bytes()

@@ -31,6 +31,13 @@ def rank(d: int, m: int, extra_upload: float) -> int:
     return max(1, int(extra_upload * d / (2 * math.sqrt(d * m))))
 
 
+def stack_shape(d: int, m: int, extra_upload: float) -> tuple[int, int, int]:
+    """Rows and columns of the nearly square stack of a d × m matrix, and the rank of its approximation."""
+    rows = math.isqrt(d * m)
+    columns = -(-d // rows) * m
+    return rows, columns, min(rank(d, m, extra_upload), rows, columns)
+
+
 def compress(matrix: Tensor, extra_upload: float, rng: np.random.Generator) -> Compressed:
     """One d × m matrix compressed."""
     return compress_all(matrix[None], extra_upload, [rng])[0]
@@ -44,8 +51,8 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
     """
     _, d, m = matrices.shape
     B = _stack(matrices)
-    r = min(rank(d, m, extra_upload), *B.shape[1:])
-    sketches = [rng.standard_normal((B.shape[2], r), dtype=np.float32) for rng in rngs]
+    _, columns, r = stack_shape(d, m, extra_upload)
+    sketches = [rng.standard_normal((columns, r), dtype=np.float32) for rng in rngs]
     Q = _orthonormal(B @ torch.from_numpy(np.stack(sketches)).to(B))
     for _ in range(POWER_ITERATIONS):
         Q = _orthonormal(B.mT @ Q)
@@ -60,7 +67,9 @@ def _orthonormal(X: Tensor) -> Tensor:
     All matrix products, so that a batch runs at the speed of the hardware. The ridge keeps the factor finite where
     columns are dependent; it is far below what single precision resolves.
     """
-    wide = X.double().nan_to_num()  # what is not finite has no basis; its product with B shows that it is not
+    wide = X.double().nan_to_num(
+        0.0, 0.0, 0.0
+    )  # what is not finite has no basis; its product with B shows that it is not
     gram = wide.mT @ wide
     scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)

@@ -131,6 +131,9 @@ def compare(
     _distinct("methods", [method.label for method in chosen])
     _distinct("seeds", seeds)
     choice = choose_engine(engine, device, precision)
+    workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(seeds) * len(chosen))
+    if engine == "auto" and choice.engine == "parallel" and workers > 1:
+        choice = choose_engine("sequential", device, precision)  # the cores have runs of their own
     frozen = resolve_reference(reference, setting, problem)
     if frozen is not None and not any(hasattr(method, "reference") for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")
@@ -157,7 +160,6 @@ def compare(
     ]
     if choice.engine == "stacked":
         return together(study, problem, jobs or len(study), observer)
-    workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(study))
     if workers == 1:
         return one_by_one(study, problem, observer)
     return in_parallel(study, workers, lambda: observer.runs([_progress(each) for each in study]))

@@ -26,8 +26,12 @@ def main() -> None:
         _fail(str(error), error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError:
+        sys.exit(2)  # the help is printed already
     except click.ClickException as error:
         _fail(error.format_message(), 2)
+    except MemoryError:
+        _fail("There is not enough memory for this. Fewer or smaller clients need less.", 1)
     except (KeyboardInterrupt, click.Abort):
         _fail("Interrupted.", 130)
 

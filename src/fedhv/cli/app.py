@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -17,16 +18,18 @@ from fedhv import toml
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.calibration import calibrate as calibrate_reference
+from fedhv.cli import data, report, reproduce, theory
 from fedhv.cli.progress import observer
 from fedhv.cli.tables import comparison_table, summary_table
 from fedhv.config import load_setting, setting_tables, shipped_settings
 from fedhv.engines import ENGINES, choose_engine
 from fedhv.errors import InputError
 from fedhv.files import make_folder
-from fedhv.jobs import Interrupted
+from fedhv.jobs import Interrupted, rehearse
 from fedhv.methods import METHODS
+from fedhv.resolve import resolve
 from fedhv.runs import run as run_method
-from fedhv.study import SEEDS
+from fedhv.study import SEEDS, StudyFailed
 from fedhv.study import compare as compare_methods
 
 app = typer.Typer(
@@ -49,6 +52,9 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")
 ]
 DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
+TensorBoardOption = Annotated[
+    bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the folder's tensorboard/.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
@@ -86,6 +92,7 @@ def run(
     set_: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     data: DataOption = None,
+    tensorboard: TensorBoardOption = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +103,7 @@ def run(
     resolved = load_setting(setting, set_ or [])
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
-    watch = observer(error_console, quiet or as_json)
+    watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
     try:
         result = run_method(
             resolved,
@@ -118,7 +125,7 @@ def run(
         print(json.dumps(result.summary, indent=2, ensure_ascii=False))
     elif not quiet:
         out_console.print(summary_table(result.summary))
-        out_console.print(f"The run is in {folder}", highlight=False, soft_wrap=True)
+        out_console.print(f"The run is in {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -135,6 +142,7 @@ def compare(
     reference: ReferenceOption = None,
     set_: SetOption = None,
     data: DataOption = None,
+    tensorboard: TensorBoardOption = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -144,7 +152,7 @@ def compare(
     """
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / resolved.name
-    watch = observer(error_console, quiet or as_json)
+    watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
     try:
         summaries = compare_methods(
             resolved,
@@ -162,13 +170,18 @@ def compare(
         )
     except Interrupted as stop:
         raise Interrupted(f"{stop} Go on with the same command: {_same_command()}") from None
+    except StudyFailed as failed:
+        if failed.summaries and not (quiet or as_json):
+            out_console.print(comparison_table(failed.summaries, out_console.width))
+        raise
     finally:
         watch.stop()
     if as_json:
         print(json.dumps(summaries, indent=2, ensure_ascii=False))
     elif not quiet:
         out_console.print(comparison_table(summaries, out_console.width))
-        out_console.print(f"Every run, its history and its model are in {folder}", highlight=False, soft_wrap=True)
+        where = f"Every run, its history and its model are in {folder}"
+        out_console.print(where, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -196,17 +209,20 @@ def calibrate(
     changes += [] if margin is None else [f"calibration.margin={margin}"]
     resolved = load_setting(setting, changes)
     path = out or Path(f"{resolved.name}-reference.toml")
-    if path.exists():
+    if os.path.exists(path):
         raise InputError(f"{path} exists already. Choose another file with --out.")
+    choice = choose_engine(engine, device, precision)
+    _, problem = resolve(resolved.calibration.setting or resolved, data=data)
+    rehearse(problem)
     make_folder(path.parent)
     watch = observer(error_console, quiet or as_json)
-    choice = choose_engine(engine, device, precision)
-    reference = calibrate_reference(resolved, choice=choice, data=data, observer=watch)
+    reference = calibrate_reference(resolved, problem=problem, choice=choice, data=data, observer=watch)
     reference.write(path)
     if as_json:
         print(json.dumps(toml.as_tables(reference), indent=2, ensure_ascii=False))
     elif not quiet:
-        out_console.print(f"Wrote {path}; use it with --reference {path}", highlight=False, soft_wrap=True)
+        where = f"Wrote {path}; use it with --reference {path}"
+        out_console.print(where, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("list")
@@ -236,6 +252,13 @@ def list_(as_json: Json = False) -> None:
 def show(setting: SettingArgument, set_: SetOption = None) -> None:
     """Print a setting, fully resolved, as TOML."""
     sys.stdout.write(toml.write(setting_tables(load_setting(setting, set_ or []))))
+
+
+# Registered last, so that the help lists the main commands first.
+data.register(app)
+report.register(app)
+reproduce.register(app)
+theory.register(app)
 
 
 def _names(text: str) -> list[str]:

@@ -30,7 +30,7 @@ class Bars(StudyObserver):
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, markup=False, highlight=False)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Open a bar."""
@@ -87,7 +87,7 @@ class Lines(StudyObserver):
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Say what starts."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +23,8 @@ COLUMNS = (
 
 def summary_table(summary: dict[str, Any]) -> Table:
     """One run."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"{summary['method']} on {summary['setting']}, seed {summary['seed']}")
+    title = escape(f"{summary['method']} on {summary['setting']}, seed {summary['seed']}")
+    table = Table(box=box.SIMPLE_HEAD, title=title)
     for heading in ("task", "accuracy %", "loss", "weight"):
         table.add_column(heading, justify="left" if heading == "task" else "right")
     for task, weight in zip(summary["tasks"], summary["weights"], strict=True):
@@ -48,12 +50,12 @@ def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:
     runs = {name: [s for s in summaries if s["method"] == name] for name in methods}
     tasks = [task["name"] for task in summaries[0]["tasks"]]
     tasks = tasks if width >= 80 + 15 * len(tasks) else []
-    table = Table(box=box.SIMPLE_HEAD, title=f"{summaries[0]['setting']}, {_seeds(summaries)}")
+    table = Table(box=box.SIMPLE_HEAD, title=escape(f"{summaries[0]['setting']}, {_seeds(summaries)}"))
     table.add_column("method")
     cells: dict[str, list[Text]] = {name: [Text(name)] for name in methods}
 
     def column(heading: str, values: dict[str, list[float]], higher: bool | None, digits: int) -> None:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(escape(heading), justify="right", no_wrap=True)
         spreads = {name: Spread.of(values[name]) for name in methods}
         order = {} if higher is None else ranks({name: s.mean for name, s in spreads.items()}, higher)
         for name in methods:

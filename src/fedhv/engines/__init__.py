@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from dataclasses import dataclass
 
 import torch
 
 from fedhv.engines.base import Engine
+from fedhv.engines.parallel import Parallel, can_fork
 from fedhv.engines.sequential import Sequential
 from fedhv.engines.stacked import Stacked
 from fedhv.errors import InputError, unknown
 from fedhv.problem import Problem
 
-ENGINES: dict[str, type[Engine]] = {"sequential": Sequential, "stacked": Stacked}
+ENGINES: dict[str, type[Engine]] = {
+    "sequential": Sequential,
+    "parallel": Parallel,
+    "stacked": Stacked,
+}
 
-__all__ = ["ENGINES", "Choice", "Engine", "Sequential", "Stacked", "choose_device", "choose_engine"]
+__all__ = ["ENGINES", "Choice", "Engine", "Parallel", "Sequential", "Stacked", "choose_device", "choose_engine"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -51,7 +58,7 @@ def choose_engine(name: str = "auto", device: str = "auto", precision: str = "au
     where = choose_device(device)
     reason = "as asked"
     if name == "auto":
-        name, reason = ("stacked", "a GPU") if where.type == "cuda" else ("sequential", "no GPU")
+        name, reason = _fastest(where)
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
     if precision == "auto":
@@ -60,3 +67,15 @@ def choose_engine(name: str = "auto", device: str = "auto", precision: str = "au
         known = " or ".join(ENGINES[name].precisions)
         raise InputError(f"The engine '{name}' computes in {known}. Found precision '{precision}'.")
     return Choice(name, where, precision, reason)
+
+
+def _fastest(device: torch.device) -> tuple[str, str]:
+    """The engine for a device, and why."""
+    cores = os.cpu_count() or 1
+    if device.type == "cuda":
+        return "stacked", "a GPU"
+    if multiprocessing.current_process().daemon or multiprocessing.parent_process() is not None:
+        return "sequential", "this is one of several processes"
+    if cores > 1 and can_fork():
+        return "parallel", f"{cores} cores"
+    return "sequential", "one core"

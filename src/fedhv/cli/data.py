@@ -1,0 +1,133 @@
+"""The commands `data where`, `data verify` and `data download`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedhv.data import Finding, data_directory, data_location
+from fedhv.data import download as download_dataset
+from fedhv.data import verify as verify_datasets
+from fedhv.data.catalogue import SOURCES
+from fedhv.data.celeba import FOLDER as CELEBA
+from fedhv.data.files import present
+
+DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    data = typer.Typer(help="Find, verify and download datasets.", no_args_is_help=True)
+    for command in (where, verify, download):
+        data.command()(command)
+    app.add_typer(data, name="data")
+
+
+def where(data: DataOption = None, as_json: Json = False) -> None:
+    """Say which folder the datasets are read from, why that one, and which of them are there."""
+    location = data_location(data)
+    folders = {name: location.path / source.folder for name, source in SOURCES.items()}
+    folders["celeba"] = location.path / CELEBA
+    there = {name: present(folder) for name, folder in folders.items()}
+    if as_json:
+        datasets = {name: {"folder": str(folder), "there": there[name]} for name, folder in folders.items()}
+        found = {"path": str(location.path), "origin": location.origin, "exists": present(location.path)}
+        print(json.dumps(found | {"datasets": datasets}, indent=2, ensure_ascii=False))
+        return
+    _line(f"{location.path} ({location.origin})")
+    for name, folder in folders.items():
+        _line(f"  {name}: {folder.relative_to(location.path)}{'' if there[name] else ', not there'}")
+
+
+def verify(data: DataOption = None, as_json: Json = False) -> None:
+    """Check every dataset in the data directory: official SHA-256 where there is one, else whether it is readable.
+
+    Exit code 1 if a dataset is damaged or not complete, or if there is none; one that nobody put there is no error.
+    """
+    root = data_directory(data)
+    findings = verify_datasets(root)
+    if as_json:
+        rows = [asdict(finding) | {"path": str(finding.path), "ok": finding.ok} for finding in findings]
+        print(json.dumps({"path": str(root), "findings": rows}, indent=2, ensure_ascii=False))
+    else:
+        table = Table(box=box.SIMPLE_HEAD, title=Text(str(root)), title_justify="left")
+        for heading in ("dataset", "file", "state", "what was found"):
+            table.add_column(heading, overflow="fold")
+        for finding in findings:
+            path = finding.path.relative_to(root) if finding.path.is_relative_to(root) else finding.path
+            state = Text(finding.state, STYLES[finding.state])
+            table.add_row(finding.dataset, Text(str(path)), state, Text(finding.detail))
+        (Console() if sys.stdout.isatty() else Console(width=160)).print(table)
+    if not sound(findings):
+        raise typer.Exit(1)
+
+
+def sound(findings: Sequence[Finding]) -> bool:
+    """Whether at least one dataset is there, and every one that is there is whole."""
+    states: dict[str, set[str]] = {}
+    for finding in findings:
+        states.setdefault(finding.dataset, set()).add(finding.state)
+    there = [found for found in states.values() if found != {"missing"}]
+    return bool(there) and not any(found & {"damaged", "missing"} for found in there)
+
+
+def download(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(SOURCES)} or celeba.")],
+    data: DataOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Fetch a dataset from its official source, SHA-256 checked; a download that broke off goes on.
+
+    NAME is mnist, fashion-mnist, cifar10 or celeba. CelebA is not fetched: its terms are shown, and where its files
+    should go.
+    """
+    with Downloads(quiet) as progress:
+        said = download_dataset(name, data_directory(data), progress.update)
+    _line(said)
+
+
+class Downloads:
+    """A bar for every file on a terminal; a line when a file is complete where there is no terminal."""
+
+    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._quiet = quiet
+        self._files: dict[str, TaskID] = {}
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TimeRemainingColumn()
+        live = self._console.is_terminal and not quiet
+        self._bars = Progress(*columns, console=self._console) if live else None
+
+    def update(self, file: str, done: int, total: int | None) -> None:
+        """So many bytes of a file are there."""
+        if self._bars is not None:
+            if file not in self._files:
+                self._files[file] = self._bars.add_task(file, total=total)
+            self._bars.update(self._files[file], completed=done, total=total)
+        elif done == total and not self._quiet:
+            self._console.print(f"{file}: {done / 1e6:.1f} MB", markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Downloads:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+
+def _line(text: str) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""The commands `report` and `watch`, and TensorBoard for the others."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedhv.report.render import terminal
+from fedhv.report.watch import Server, Watcher
+from fedhv.report.writing import Report, write_report
+from fedhv.study import StudyObserver
+
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
+MOST_ROWS = 24
+"""A table with more rows is left to its files."""
+MOST_NOTES = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(report)
+    app.command()(watch)
+
+
+def report(
+    folders: Folders,
+    out: Annotated[Path | None, typer.Option(help="The report's folder [default: DIR/report].")] = None,
+    figures: Annotated[bool, typer.Option(help="Draw figures (PNG and PDF).")] = True,
+    data: Annotated[
+        str | None, typer.Option(help="The folder of the datasets, for figures of labels and images.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that draw figures [default: one for every core].")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Make tables, figures and a page from runs, finished or still going on."""
+    began = time.monotonic()
+    made = write_report(folders, out, figures=figures, jobs=jobs or os.cpu_count() or 1, data=data)
+    if not quiet:
+        _print(made, time.monotonic() - began)
+
+
+def watch(
+    folders: Folders,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, show_default=False, help="The port on 127.0.0.1 [default: a free one].")
+    ] = 0,
+) -> None:
+    """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
+    console = Console()
+    server = Server(Watcher(folders), port)
+    console.print(f"The page is at {server.url} (Ctrl-C stops)", markup=False, highlight=False, soft_wrap=True)
+    try:
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+    finally:
+        server.server_close()
+
+
+def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObserver:
+    """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
+    if not tensorboard:
+        return observer
+    from fedhv.tensorboard import FOLDER, TensorBoard
+
+    observer.say(f"Look at it with: tensorboard --logdir {folder / FOLDER}")
+    return TensorBoard(folder, observer)
+
+
+def _print(made: Report, seconds: float) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    for table in made.tables:
+        if len(table.rows) <= MOST_ROWS:
+            console.print(terminal(table))
+        else:
+            console.print(f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n", highlight=False)
+
+    def line(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    if made.notes:
+        line("What is missing:")
+        for note in made.notes[:MOST_NOTES]:
+            line(f"  - {note}")
+        if len(made.notes) > MOST_NOTES:
+            line(f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
+    figures = sum(path.suffix == ".pdf" for path in made.files)
+    drawn = f", {figures} figures (PNG, PDF)" if figures else ""
+    line(f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:")
+    line(str(made.page))

@@ -1,0 +1,165 @@
+"""The command `reproduce`: the paper's tables, ours beside them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedhv.cli.progress import observer
+from fedhv.errors import FedHVError, InputError
+from fedhv.jobs import Interrupted
+from fedhv.report.render import terminal
+from fedhv.reproduce.estimate import Forecast
+from fedhv.reproduce.experiments import ALL, EXPERIMENTS, Selection
+from fedhv.reproduce.plan import METHODS, SETTINGS
+from fedhv.reproduce.reproducing import Reproduction, rehearse
+from fedhv.reproduce.reproducing import reproduce as reproduce_experiment
+from fedhv.reproduce.running import REFERENCES, Options
+from fedhv.study import SEEDS
+
+MOST_NOTES = 16
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(EXPERIMENTS)} or {ALL}.")],
+    settings: Annotated[
+        str | None, typer.Option(help=f"Only these, comma-separated [default: {','.join(SETTINGS)}].")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help=f"Only these, comma-separated [default: {','.join(METHODS)}].")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of the settings'.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of all runs and tables.")] = Path("runs/reproduce"),
+    data: Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
+    engine: Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")] = "auto",
+    reference: Annotated[
+        str, typer.Option(help="FedHV's reference: calibrated as the paper did, or the paper's own.")
+    ] = REFERENCES[0],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they will take.")] = False,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or compare what is there.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+) -> None:
+    """Reproduce the paper's tables: run what is missing, and compare with what the paper prints.
+
+    WHAT is main, loss-hv, per-task, ablations, last10, references, efficiency or all.
+
+    A finished run is never repeated and an interrupted one goes on: the same command continues. Tables are written
+    to OUT/tables as Markdown and CSV. References are calibrated once for each family of settings and shared.
+    """
+    options = Options(out, data, jobs, engine, device, precision, reference)
+    selection = Selection(_names(settings), _names(methods), _numbers(seeds), rounds)
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    if dry_run:
+        listed = rehearse(what, options, selection)
+        if as_json:
+            print(json.dumps(_forecast_tables(listed), indent=2, ensure_ascii=False))
+        elif not quiet:
+            _print_forecasts(console, listed)
+        return
+    watch = observer(Console(stderr=True), quiet or as_json)
+    try:
+        made = reproduce_experiment(what, options, selection, run=run, observer=watch)
+    except Interrupted as stop:
+        command = shlex.join(["fedhv", *sys.argv[1:]])
+        raise Interrupted(f"{stop} Go on with the same command: {command}") from None
+    if as_json:
+        result = {"experiments": [output.as_dict() for output in made.outputs], "files": list(map(str, made.files))}
+        result |= {"failures": list(made.failures)}
+        print(json.dumps(result, indent=2, ensure_ascii=False))
+    elif not quiet:
+        _print(console, made)
+    if made.failures:
+        raise FedHVError(" ".join(made.failures))
+
+
+def _print(console: Console, made: Reproduction) -> None:
+    def line(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    for output in made.outputs:
+        for sheet in output.sheets:
+            if sheet.table is not None and sheet.table.rows:
+                console.print(terminal(sheet.table))
+                line(f"{sheet.table.caption}\n")
+        if output.notes:
+            line(f"What is missing from {output.name}:")
+            for note in output.notes[:MOST_NOTES]:
+                line(f"  - {note}")
+            if len(output.notes) > MOST_NOTES:
+                line(f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
+    line(f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
+
+
+def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading, right in (("run", False), ("state", False), ("rounds", True), ("time left", True)):
+        table.add_column(heading, justify="right" if right else "left")
+    for each in listed:
+        state = f"after round {each.done}" if each.state == "interrupted" and each.done else each.state
+        left = "" if each.state == "finished" else _duration(each.seconds)
+        table.add_row(Text(each.name), state, str(each.rounds), left)
+    console.print(table)
+    for each in listed:
+        if each.note:
+            console.print(f"{each.name}: {each.note}.", markup=False, highlight=False, soft_wrap=True)
+    todo = [each for each in listed if each.state != "finished"]
+    known = [each.seconds for each in todo if each.seconds is not None]
+    if not todo:
+        text = f"All {len(listed)} runs are finished."
+    else:
+        time = f"about {_duration(sum(known))} one after another, as measured here" if known else "unknown"
+        also = f", and {len(todo) - len(known)} unknown" if 0 < len(known) < len(todo) else ""
+        text = f"{len(todo)} of {len(listed)} to run; time: {time}{also}."
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _forecast_tables(listed: Sequence[Forecast]) -> dict[str, object]:
+    todo = [each for each in listed if each.state != "finished"]
+    return {
+        "runs": [asdict(each) for each in listed],
+        "to_do": len(todo),
+        "seconds": sum(each.seconds or 0.0 for each in todo),
+        "unknown": sum(each.seconds is None for each in todo),
+    }
+
+
+def _duration(seconds: float | None) -> str:
+    """For example "2 h 05 min"."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
+    except ValueError:
+        raise InputError(f"--seeds should be whole numbers separated by commas. Found '{text}'.") from None

@@ -1,0 +1,260 @@
+"""The commands `diagnose` and `theory`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedhv.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Out = Annotated[Path, typer.Option(help="Where tables (CSV) and figures (PNG, PDF) go.")]
+Figures = Annotated[bool, typer.Option(help="Draw figures.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of all draws.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Rows = Sequence[dict[str, Any]]
+ENOUGH = 30
+"""The mean of fewer runs is too rough to stand beside a bound on an expectation."""
+
+laboratory = typer.Typer(
+    name="theory",
+    help="The paper's theory in a laboratory: federations on which every constant is exact.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(diagnose)
+    app.add_typer(laboratory)
+
+
+def diagnose(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a FedHV run, finished or going on.")],
+    checkpoints: Annotated[
+        str, typer.Option(help="Which stored models to measure: start, previous, newest.")
+    ] = "start,previous,newest",
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Play the run again and measure along the way; costs as much as the run.")
+    ] = False,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="With --replay: measure at every so many rounds [default: 20 models].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where tables and figures go [default: RUN/diagnosis].")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    figures: Figures = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Ask the theory about a run: safety margins, report error, staleness, stationarity, what more clients would buy.
+
+    Losses and gradients are those of all examples of all clients.
+    """
+    from fedhv.theory.diagnosis import diagnose as find
+    from fedhv.theory.diagnosis.figures import margins_figure, theory_figure
+    from fedhv.theory.diagnosis.tables import alternatives_table, models_table
+    from fedhv.theory.output import folder_for, write_table
+
+    if every is not None and not replay:
+        raise InputError("--every needs --replay: a run's folder holds only its newest two checkpoints.")
+    names = [name.strip() for name in checkpoints.split(",") if name.strip()]
+    with _progress("replaying" if replay else "measuring", quiet or as_json) as advance:
+        found = find(run, checkpoints=names, replayed=replay, every=every, data=data, device=device, progress=advance)
+    target = folder_for(out or run / "diagnosis")
+    write_table(target / "rounds.csv", found.margins)
+    write_table(target / "models.csv", found.model_rows())
+    write_table(target / "alternatives.csv", [vars(each) for each in found.alternatives])
+    _write_json(target / "diagnosis.json", found.as_dict())
+    drawn = {"margins": lambda: margins_figure(found), "theory": lambda: theory_figure(found)}
+    notes = [*found.notes, *(_draw(target, drawn) if figures else [])]
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+    elif not quiet:
+        console = _console()
+        console.print(models_table(found))
+        console.print(alternatives_table(found))
+        for note in notes:
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Tables and figures are in {target}", markup=False, highlight=False, soft_wrap=True)
+
+
+@laboratory.command()
+def rate(
+    out: Out = Path("theory/rate"),
+    longest: Annotated[int, typer.Option(min=256, help="Horizon of the noiseless curve.")] = 2**19,
+    noisy_longest: Annotated[int, typer.Option(min=256, help="Horizon of the others.")] = 2**14,
+    runs: Annotated[int, typer.Option(min=2, help="Of every curve in which something is random.")] = 16,
+    seed: Seed = 0,
+    figures: Figures = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """How fast: the average squared gradient over horizons, under the prescribed schedule."""
+    from fedhv.theory.laboratory.figures import rate_figure
+    from fedhv.theory.laboratory.rate import rate_experiment
+
+    curves = rate_experiment(longest=longest, noisy_longest=noisy_longest, runs=runs, seed=seed)
+    rows = [row for curve in curves for row in curve.rows()]
+    table = Table(box=box.SIMPLE_HEAD, title="Average squared gradient under steps η₀/√T")
+    for heading in ("curve", "Ξ measured", "longest T", "at longest T", "bound", "slope of the last three"):
+        table.add_column(heading, justify="left" if heading == "curve" else "right")
+    for curve in curves:
+        slope, error = curve.slope
+        bound = curve.bounds[0]
+        table.add_row(
+            curve.name, f"{curve.report_error:.3g}", str(curve.horizons[0]), f"{curve.height:.3g}",
+            "–" if bound is None else f"{bound:.3g}", f"{slope:.3f} ± {error:.3f}",
+        )  # fmt: skip
+    table.caption = "a bound is shown where the theorem admits the steps"
+    _finish(out, {"rate": rows}, {"rate": lambda: rate_figure(curves)} if figures else {}, table, quiet, as_json)
+
+
+@laboratory.command()
+def certificate(
+    out: Out = Path("theory/certificate"),
+    runs: Annotated[int, typer.Option(min=1, help="Of every case.")] = 1000,
+    delta: Annotated[float, typer.Option(help="The probability that a certificate may be wrong.")] = 0.05,
+    seed: Seed = 0,
+    figures: Figures = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """How safe: runs beside the reference-safety certificate."""
+    import numpy as np
+
+    from fedhv.theory.laboratory.figures import certificate_figure
+    from fedhv.theory.laboratory.safety import certified_horizons, safety_cases, safety_experiment
+
+    found = list(safety_experiment(runs=runs, delta=delta, seed=seed))
+    cases = {case.name: case for case in safety_cases()}
+    horizons = [
+        row
+        for name in ("two tasks, small steps", "close reference", "four tasks")
+        for row in certified_horizons(cases[name], np.logspace(-6, -3, 13), delta)
+    ]
+    table = Table(box=box.SIMPLE_HEAD, title=f"Reference-safety certificates, δ = {delta:g}")
+    for heading in ("case", "certified", "T", "ρ", "runs", "slack below ρ", "loss above r", "smallest slack"):
+        table.add_column(heading, justify="left" if heading == "case" else "right")
+    for s in found:
+        c = s.certificate
+        table.add_row(
+            s.case.name, "yes" if c.certified else "no", str(c.horizon), f"{c.margin:.3g}", str(len(s.smallest)),
+            str(s.violations), str(s.unsafe), f"{s.smallest.min():.3g}",
+        )  # fmt: skip
+    tables = {"certificate": [s.row() for s in found], "horizons": horizons}
+    drawn = {"certificate": lambda: certificate_figure(found, horizons)} if figures else {}
+    _finish(out, tables, drawn, table, quiet, as_json)
+
+
+@laboratory.command()
+def terms(
+    out: Out = Path("theory/terms"),
+    horizon: Annotated[int, typer.Option(min=1, help="T of the runs in closed form.")] = 256,
+    runs: Annotated[int, typer.Option(min=1, help="Of every case, in closed form.")] = 400,
+    engine_horizon: Annotated[int, typer.Option(min=1, help="T of the runs through the engine.")] = 24,
+    engine_runs: Annotated[int, typer.Option(min=0, help="Of every case, through the engine.")] = 1,
+    seed: Seed = 0,
+    figures: Figures = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """How much: the theorem's seven terms beside what runs measure, over many settings."""
+    from fedhv.theory.laboratory.figures import terms_figure
+    from fedhv.theory.laboratory.terms import cases, terms_by_horizon, terms_experiment
+
+    found = list(
+        terms_experiment(horizon=horizon, runs=runs, engine_horizon=engine_horizon, engine_runs=engine_runs, seed=seed)
+    )
+    over = terms_by_horizon(cases()[3], [2**k for k in range(6, 27, 2)])
+    table = Table(box=box.SIMPLE_HEAD, title="Average squared gradient and its bound, prescribed steps")
+    for heading in ("case", "through", "T", "runs", "measured", "bound", "Ξ measured", "Ξ bound"):
+        table.add_column(heading, justify="left" if heading in ("case", "through") else "right")
+    for m in found:
+        row = m.row()
+        table.add_row(
+            m.case.name, m.through, str(m.horizon), str(row["runs"]), f"{m.observed.mean:.4g}", f"{m.terms.total:.4g}",
+            f"{m.observed.report_error:.3g}" if row["runs"] >= ENOUGH else "–",
+            f"{row['report_error_bound_orthogonal']:.3g}",
+        )  # fmt: skip
+    table.caption = "Ξ: mean over rounds and runs, where runs are many; its bound is that of independent clients"
+    tables = {"terms": [m.row() for m in found], "horizons": over}
+    _finish(out, tables, {"terms": lambda: terms_figure(found, over)} if figures else {}, table, quiet, as_json)
+
+
+def _finish(
+    out: Path,
+    tables: Mapping[str, Rows],
+    figures: dict[str, Callable[[], Figure]],
+    printed: Table,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from fedhv.theory.output import folder_for, write_table
+
+    target = folder_for(out)
+    for name, rows in tables.items():
+        write_table(target / f"{name}.csv", rows)
+    notes = _draw(target, figures)
+    if as_json:
+        print(json.dumps(tables, indent=2, ensure_ascii=False))
+    elif not quiet:
+        console = _console()
+        console.print(printed)
+        for note in [*notes, f"Tables and figures are in {target}"]:
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:
+    """Draw figures; where matplotlib is missing the tables stand, and a note says so."""
+    from fedhv.theory.output import write_figure
+
+    for name, make in figures.items():
+        try:
+            write_figure(target / name, make)
+        except InputError as error:
+            return [str(error)]
+    return []
+
+
+def _write_json(path: Path, value: Any) -> None:
+    from fedhv.files import write_atomic
+
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+class _progress:
+    """A bar on the error stream while something long is measured; none where nobody looks."""
+
+    def __init__(self, label: str, silent: bool) -> None:
+        self._label, self._silent, self._stack = label, silent or not sys.stderr.isatty(), ExitStack()
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        if self._silent:
+            return lambda done, of: None
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        bar = self._stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        task = bar.add_task(self._label, total=None)
+        return lambda done, of: bar.update(task, completed=done, total=of)
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=160)

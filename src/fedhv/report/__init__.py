@@ -1,0 +1,22 @@
+"""Reports: from run folders to tables, figures and a page."""
+
+from fedhv.report.groups import Group, SettingStudy, Study, Sweep
+from fedhv.report.page import page
+from fedhv.report.reading import RunData
+from fedhv.report.study import make_study, read_study
+from fedhv.report.tables import tables
+from fedhv.report.writing import Report, write_report
+
+__all__ = [
+    "Group",
+    "Report",
+    "RunData",
+    "SettingStudy",
+    "Study",
+    "Sweep",
+    "make_study",
+    "page",
+    "read_study",
+    "tables",
+    "write_report",
+]

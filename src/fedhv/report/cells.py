@@ -1,0 +1,119 @@
+"""What a table is made of, before it is written as Markdown, CSV, LaTeX or HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fedhv.statistics import Spread, ranks
+
+K = TypeVar("K", bound=Hashable)
+
+FIXED_UP_TO = 1e6
+"""Larger numbers (the hypervolume of forty tasks) are written with a power of ten."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: words, or a mean with its deviation and its rank.
+
+    Attributes:
+        text: Words, or a number that has no spread.
+        latex: The same for LaTeX, where it is not just the escaped text.
+        spread: A mean over runs.
+        digits: Behind the decimal point.
+        rank: 1 for the best, 2 for the second; None where nothing is compared.
+        value: What sorting compares where there is no spread.
+        exact: Leave out a deviation of zero: bytes do not vary from seed to seed.
+    """
+
+    text: str = ""
+    latex: str | None = None
+    spread: Spread | None = None
+    digits: int = 2
+    rank: int | None = None
+    value: float | None = None
+    exact: bool = False
+
+    @property
+    def plain(self) -> str:
+        """As text, without any emphasis."""
+        if self.spread is None:
+            return self.text
+        mean, deviation, power = self.parts()
+        number = mean if deviation is None else f"{mean} ± {deviation}"
+        return number if power is None else f"({number})e{power}" if deviation is not None else f"{number}e{power}"
+
+    @property
+    def number(self) -> float | None:
+        """What sorting compares."""
+        return self.spread.mean if self.spread else self.value
+
+    def parts(self) -> tuple[str, str | None, int | None]:
+        """Mean, deviation and, for huge numbers, their common power of ten."""
+        assert self.spread is not None
+        mean, deviation = self.spread.mean, self.spread.deviation
+        if self.exact and deviation == 0:
+            deviation = None
+        power = None
+        if math.isfinite(mean) and abs(mean) >= FIXED_UP_TO:
+            power = math.floor(math.log10(abs(mean)))
+            mean, deviation = mean / 10**power, None if deviation is None else deviation / 10**power
+        first, _, second = Spread(mean, deviation, self.spread.count).text(self.digits).partition(" ± ")
+        return first, second or None, power
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading; `higher` says whether more is better, None that nothing is."""
+
+    heading: str
+    group: str = ""
+    higher: bool | None = None
+    numeric: bool = True
+
+    @property
+    def arrow(self) -> str:
+        """Which direction is better."""
+        return {True: " ↑", False: " ↓", None: ""}[self.higher]
+
+    @property
+    def full(self) -> str:
+        """The heading with its group and arrow, for tables with one line of headings."""
+        return f"{self.group} {self.heading}".strip() + self.arrow
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a name for files, a title and a caption; `sections` are the rows that belong together."""
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[tuple[Cell, ...], ...], ...] = field(default=())
+
+    @property
+    def rows(self) -> list[tuple[Cell, ...]]:
+        """All rows."""
+        return [row for section in self.sections for row in section]
+
+
+def words(text: str, latex: str | None = None) -> Cell:
+    """A cell of words."""
+    return Cell(text, latex)
+
+
+def ranked(values: Mapping[K, Sequence[float]], higher: bool | None, digits: int) -> dict[K, Cell]:
+    """A cell for every competitor; the best and the second are found by unrounded means, equal means share a rank."""
+    spreads = {key: Spread.of(list(runs)) for key, runs in values.items() if len(runs)}
+    finite = {str(i): s.mean for i, s in enumerate(spreads.values()) if math.isfinite(s.mean)}
+    order = ranks(finite, higher) if higher is not None and len(finite) > 1 else {}
+    return {
+        key: Cell(spread=spreads[key], digits=digits, rank=order.get(str(list(spreads).index(key))))
+        if key in spreads
+        else Cell("–")
+        for key in values
+    }

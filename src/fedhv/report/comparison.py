@@ -1,0 +1,116 @@
+"""Methods side by side: what the tables of a study share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedhv.report.cells import Cell, Column, Table, ranked, words
+from fedhv.report.groups import Group, Study, method_rank
+from fedhv.report.reading import RunData
+
+SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
+WIDE_UP_TO = 6
+"""With so many methods, several settings make one wide table like the paper's; with more, a long one."""
+RANKING = "Bold is best and underlined second, ranked by unrounded means."
+
+Value = Callable[[RunData], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of numbers: its heading, the value of one run, which direction is better, and how many digits.
+
+    Attributes:
+        heading: In a list of methods.
+        value: Of one run.
+        higher: Whether more is better; None where nothing is.
+        digits: Behind the decimal point.
+        short: The heading under a method's name, where methods are side by side.
+        group: The heading above the heading.
+    """
+
+    heading: str
+    value: Value
+    higher: bool | None
+    digits: int
+    short: str = ""
+    group: str = ""
+
+    @property
+    def column(self) -> Column:
+        """In a list of methods."""
+        return Column(self.heading, self.group, self.higher)
+
+
+def comparison(study: Study, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
+    """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
+    caption = f"{what}, {spread_of(study)}. {RANKING}{_going(study)}"
+    labels = labels_of(study)
+    shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
+    shown = [(setting, by_label) for setting, by_label in shown if by_label]
+    if len(shown) > 1 and len(labels) <= WIDE_UP_TO:
+        wide = [Column(metric.short, label, metric.higher) for label in labels for metric in metrics]
+        section = []
+        for setting, by_label in shown:
+            cells = [row_of(by_label, labels, metric) for metric in metrics]
+            section.append((words(setting.name), *(column[i] for i in range(len(labels)) for column in cells)))
+        return Table(name, title, caption, (SETTING, *wide), (tuple(section),))
+    columns = (SETTING, METHOD, *(metric.column for metric in metrics), Column("Runs"))
+    sections = []
+    for setting, by_label in shown:
+        cells = [row_of(by_label, list(by_label), metric) for metric in metrics]
+        rows = [
+            (words(setting.name), name_of(group), *(column[i] for column in cells), count(group))
+            for i, group in enumerate(by_label.values())
+        ]
+        sections.append(tuple(rows))
+    return Table(name, title, caption, columns, tuple(sections))
+
+
+def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: Metric) -> list[Cell]:
+    """One metric of every method that is there, ranked among them."""
+    values = {label: values_of(group, metric.value) for label, group in by_label.items()}
+    found = ranked(values, metric.higher, metric.digits)
+    return [found.get(label, Cell("–")) for label in labels]
+
+
+def final(metric: str) -> Value:
+    """The last evaluation."""
+    return lambda run: float(run.evaluations.values(metric)[-1])
+
+
+def values_of(group: Group, value: Value) -> list[float]:
+    """One value for every run that counts."""
+    return [value(run) for run in group.counted]
+
+
+def labels_of(study: Study) -> list[str]:
+    """Everything that is compared in any setting, in order."""
+    groups = [group for setting in study.settings for group in setting.groups if group.counted]
+    groups.sort(key=lambda group: (method_rank(group.method), len(group.variant)))
+    return list(dict.fromkeys(group.label for group in groups))
+
+
+def name_of(group: Group) -> Cell:
+    """The method's cell; a star says that it has not finished."""
+    return words(f"{group.label}*" if group.going else group.label)
+
+
+def count(group: Group) -> Cell:
+    """How many runs count."""
+    n = len(group.counted)
+    return Cell(str(n), value=n)
+
+
+def spread_of(study: Study) -> str:
+    """What the numbers of a table are, for its caption."""
+    seeds = sorted({run.seed for s in study.settings for g in s.all_groups for run in g.counted})
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}"
+
+
+def _going(study: Study) -> str:
+    going = any(group.going for setting in study.settings for group in setting.groups)
+    return " * has not finished: values of the last evaluation so far." if going else ""

@@ -1,0 +1,111 @@
+"""Tables about how a run went rather than what it came to: the reference, and what was sent and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedhv.report.cells import Cell, Column, Table, words
+from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, name_of, row_of, spread_of
+from fedhv.report.groups import Group, Study
+from fedhv.report.reading import RunData
+
+SHOWN = 8
+"""So many values of a reference are written out."""
+
+
+def references(study: Study) -> Table:
+    """How close the reports came to the reference."""
+    sections = []
+    for setting in study.settings:
+        rows = []
+        for group in setting.all_groups:
+            runs = [run for run in group.runs if np.isfinite(run.rounds.slack).any()]
+            if runs:
+                rows.append((words(setting.name), words(group.label), *_diagnostics(runs)))
+        if rows:
+            sections.append(tuple(rows))
+    columns = (
+        SETTING,
+        METHOD,
+        Column("Reference", numeric=False),
+        Column("Minimum report slack"),
+        Column("Floor activations"),
+        Column("Calibration rounds"),
+        Column("Margin"),
+    )
+    caption = (
+        "The frozen training reference, the smallest slack of any task in any round of any run, and how often the "
+        "floor of the slacks was used, out of all tasks, rounds and runs. The slack is that of the reported losses: a "
+        "practical diagnostic, not the condition of the theory."
+    )
+    return Table("reference", "Reference diagnostics", caption, columns, tuple(sections))
+
+
+def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
+    reference = runs[0].reference
+    least = min(float(np.nanmin(run.rounds.slack)) for run in runs)
+    floored = int(sum(np.nansum(run.rounds.floored) for run in runs))
+    chances = sum(run.done * run.rounds.slack.shape[1] for run in runs)
+    values = [f"{value:.6f}" for value in reference.values] if reference else []
+    more = [f"… {len(values) - SHOWN} more"] if len(values) > SHOWN else []
+    yield Cell(f"({', '.join(values[:SHOWN] + more)})" if values else "–")
+    yield Cell(f"{least:.4f}", value=least)
+    yield Cell(f"{floored}/{chances}", value=floored)
+    if reference is not None and reference.provenance.source == "calibration":
+        yield Cell(str(reference.cost.rounds), value=reference.cost.rounds)
+        yield Cell(f"{reference.provenance.margin:g}", value=reference.provenance.margin)
+    else:
+        yield Cell("given")
+        yield Cell("–")
+
+
+def costs(study: Study) -> Table:
+    """Bytes and seconds, calibration included."""
+    metrics = (
+        Metric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
+        Metric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
+        Metric("Exchanges", _exchanges, None, 0, group="Per round"),
+        Metric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
+        Metric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
+        Metric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
+        Metric("MB", _total_megabytes, False, 1, group="Total"),
+        Metric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
+    )
+    sections = []
+    for setting in study.settings:
+        by_label = {group.label: group for group in setting.groups if group.counted}
+        cells = [row_of(by_label, list(by_label), metric) for metric in metrics]
+        rows = []
+        for i, group in enumerate(by_label.values()):
+            own = [_cell(column[i], metric, group) for column, metric in zip(cells, metrics, strict=True)]
+            rows.append((words(setting.name), name_of(group), *own))
+        if rows:
+            sections.append(tuple(rows))
+    columns = (SETTING, METHOD, *(metric.column for metric in metrics))
+    caption = (
+        "What the server and all clients of a round exchange (1 MB = 10⁶ bytes) and wall-clock time, "
+        f"{spread_of(study)}; totals include calibration. {RANKING}"
+    )
+    return Table("costs", "Communication and time", caption, columns, tuple(sections))
+
+
+def _cell(cell: Cell, metric: Metric, group: Group) -> Cell:
+    if metric.group == "Calibration" and not any(run.reference for run in group.counted):
+        return Cell("–")
+    return replace(cell, exact=True)
+
+
+def _total_megabytes(run: RunData) -> float:
+    return (_sum(run.rounds.down, run.rounds.up) + run.calibration_bytes) / 1e6
+
+
+def _exchanges(run: RunData) -> float:
+    known = run.rounds.exchanges[np.isfinite(run.rounds.exchanges)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _sum(*columns: np.ndarray) -> float:
+    return float(sum(np.nansum(column) for column in columns))

@@ -1,0 +1,88 @@
+"""Ablations: final metrics against one hyper-parameter, and the learning curves of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fedhv.report.aggregate import metric_curve
+from fedhv.report.comparison import final, values_of
+from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, panels, plain
+from fedhv.report.figures.learning import TITLES
+from fedhv.report.groups import SettingStudy, Sweep, method_title
+from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, Style, sequence
+from fedhv.statistics import Spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METRICS = (
+    ("mean_accuracy", "mean accuracy", Style(OKABE_ITO["vermillion"], (), "o")),
+    ("worst_accuracy", "worst-task accuracy", Style(OKABE_ITO["blue"], (6, 2.5), "s")),
+    ("mean_loss", "mean loss", Style(OKABE_ITO["green"], (7, 2, 1.5, 2), "^")),
+)
+
+
+def panels_of(setting: SettingStudy) -> Figure:
+    """For every ablation the accuracies and, below, the mean loss."""
+    sweeps = setting.sweeps
+    figure, axes = panels(2, len(sweeps), 1.95, width=max(3.6, 2.25 * len(sweeps)), sharey="row")
+    methods = {sweep.method for sweep in sweeps}
+    for column, sweep in enumerate(sweeps):
+        top, bottom = axes[column], axes[len(sweeps) + column]
+        for metric, label, style in METRICS[:2]:
+            _points(top, sweep, metric, label, style)
+        _points(bottom, sweep, *METRICS[2])
+        name = sweep.factor.title if len(methods) == 1 else f"{method_title(sweep.method)}: {sweep.factor.title}"
+        top.set_title(plain(name, 30))
+        bottom.set_xlabel(_symbol(sweep))
+    axes[0].set_ylabel("Accuracy (%)")
+    axes[len(sweeps)].set_ylabel("Mean loss")
+    letters(axes[: len(sweeps)])
+    legend_above(figure, axes[0])
+    return figure
+
+
+def curves(sweep: Sweep) -> Figure:
+    """Mean accuracy and mean loss against the round, a colour from dark to light for every value."""
+    figure, axes = panels(1, 2, 2.6)
+    colours = sequence(len(sweep.groups))
+    for each, metric in zip(axes, ("mean_accuracy", "mean_loss"), strict=True):
+        for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
+            style = Style(colours[i], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
+            draw(each, metric_curve(group, metric), style, f"{_symbol(sweep)} = {plain(_short(value), 20)}", named=True)
+        each.set_title(TITLES[metric])
+        each.set_xlabel("Round")
+        from_zero(each)
+    letters(axes)
+    legend_above(figure, axes[0])
+    return figure
+
+
+def _symbol(sweep: Sweep) -> str:
+    """The paper's symbol, or the hyper-parameter's own name, which may hold anything."""
+    return f"${sweep.factor.latex}$" if sweep.factor.known else plain(sweep.factor.symbol)
+
+
+def _points(axes: Axes, sweep: Sweep, metric: str, label: str, style: Style) -> None:
+    """A point for every value at equal distances: the values of a sweep are far apart, or words."""
+    shown = [(i, values_of(group, final(metric))) for i, group in enumerate(sweep.groups)]
+    spreads = [(i, Spread.of(values)) for i, values in shown if values]
+    axes.errorbar(
+        [i for i, _ in spreads],
+        [spread.mean for _, spread in spreads],
+        yerr=[spread.deviation or 0.0 for _, spread in spreads],
+        color=style.colour, linestyle=(0, style.dash) if style.dash else "-", marker=style.marker, markersize=4.5,
+        capsize=2.5, elinewidth=1.1, label=label,
+    )  # fmt: skip
+    _ticks(axes, sweep.values)
+
+
+def _ticks(axes: Axes, values: Sequence[object]) -> None:
+    axes.set_xticks(range(len(values)), [plain(_short(value), 12) for value in values])
+    axes.margins(x=0.12)
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

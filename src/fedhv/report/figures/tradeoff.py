@@ -1,0 +1,108 @@
+"""Trade-offs between tasks: trajectories in the plane of two tasks, and a radar over many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedhv.report.aggregate import metric_curve
+from fedhv.report.comparison import final, values_of
+from fedhv.report.figures.drawing import WIDTH, legend_above, linestyle, panels, plain
+from fedhv.report.groups import SettingStudy
+from fedhv.report.palette import Style
+from fedhv.statistics import Spread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UPRIGHT_UP_TO = 12
+"""So many task names fit around a radar as they are; more are turned."""
+
+
+def plane_tasks(setting: SettingStudy) -> tuple[int, int]:
+    """The two tasks that a plane shows: the easiest on the horizontal axis, the hardest on the vertical one."""
+    m = len(setting.tasks)
+    means = [
+        np.mean([value for group in setting.groups for value in values_of(group, final(f"accuracy.{i}"))])
+        for i in range(m)
+    ]
+    easiest, hardest = int(np.argmax(means)), int(np.argmin(means))
+    return (easiest, hardest) if easiest != hardest else (0, min(1, m - 1))
+
+
+def plane(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
+    """Mean accuracies of two tasks from the first evaluation to the last, where a cross is one deviation of each."""
+    figure, (axes,) = panels(1, 1, 3.4, width=4.2)
+    across, up = plane_tasks(setting)
+    for group in setting.groups:
+        x, y = metric_curve(group, f"accuracy.{across}"), metric_curve(group, f"accuracy.{up}")
+        if not len(x):
+            continue
+        style = styles[group.label]
+        axes.plot(x.mean, y.mean, color=style.colour, linestyle=linestyle(style), label=plain(group.label), alpha=0.85)
+        axes.plot(x.mean[:1], y.mean[:1], marker="o", color=style.colour, markerfacecolor="white", linestyle="none")
+        end = [Spread.of(values_of(group, final(f"accuracy.{task}"))) for task in (across, up)]
+        axes.errorbar(
+            end[0].mean, end[1].mean, xerr=end[0].deviation, yerr=end[1].deviation, color=style.colour,
+            marker=style.marker, markersize=5, markeredgecolor="white", elinewidth=1.6, capsize=2.5, zorder=5,
+        )  # fmt: skip
+    axes.set_xlabel(f"{plain(setting.tasks[across])}: accuracy (%)")
+    axes.set_ylabel(f"{plain(setting.tasks[up])}: accuracy (%)")
+    legend_above(figure, axes)
+    return figure
+
+
+def radar(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
+    """Mean final accuracy of every task; the radial axis is cut to where the values are, and says so."""
+    from matplotlib.figure import Figure
+
+    m = len(setting.tasks)
+    size = 4.4 if m <= UPRIGHT_UP_TO else WIDTH
+    figure = Figure(figsize=(size, size * (0.95 if m <= UPRIGHT_UP_TO else 1.05)), layout="constrained")
+    axes: Any = figure.add_subplot(projection="polar")
+    around = np.linspace(0, 2 * np.pi, m, endpoint=False)
+    low, high = math.inf, -math.inf
+    for group in setting.groups:
+        if not group.counted:
+            continue
+        means = np.array([np.mean(values_of(group, final(f"accuracy.{i}"))) for i in range(m)])
+        low, high = min(low, np.nanmin(means)), max(high, np.nanmax(means))
+        style = styles[group.label]
+        closed = np.append(around, around[0]), np.append(means, means[0])
+        marker = style.marker if m <= UPRIGHT_UP_TO else None
+        axes.plot(*closed, color=style.colour, linestyle=linestyle(style), marker=marker, label=plain(group.label))
+        axes.fill(*closed, color=style.colour, alpha=0.05, linewidth=0)
+    floor, top = radial_limits(low, high)
+    axes.set_rlim(floor, top)
+    axes.set_theta_offset(np.pi / 2)
+    axes.set_theta_direction(-1)
+    _name_spokes(axes, around, [plain(task, 20) for task in setting.tasks], top + 0.03 * (top - floor))
+    axes.set_rlabel_position(180 / m)
+    axes.tick_params(axis="y", labelsize=6.5, labelcolor="#555555")
+    axes.spines["polar"].set_color("#BBBBBB")
+    figure.supxlabel(f"Accuracy (%); the radial axis spans {floor:g} to {top:g}", fontsize=7.5, color="#333333")
+    legend_above(figure, axes)
+    return figure
+
+
+def _name_spokes(axes: Any, around: np.ndarray, names: Sequence[str], radius: float) -> None:
+    """Task names beside their spokes; many of them point outwards, so that none covers another."""
+    axes.set_xticks(around, [""] * len(names))
+    many = len(names) > UPRIGHT_UP_TO
+    for angle, name in zip(around, names, strict=True):
+        across = np.sin(angle)
+        side = "center" if abs(across) < 0.1 and not many else "left" if across > -1e-9 else "right"
+        turn = (90 - np.degrees(angle) + (0 if side == "left" else 180)) if many else 0
+        height = "center" if many or abs(across) > 0.1 else "bottom" if np.cos(angle) > 0 else "top"
+        axes.text(
+            angle, radius, name, fontsize=6 if many else 8, rotation=turn, rotation_mode="anchor", ha=side, va=height
+        )
+
+
+def radial_limits(low: float, high: float) -> tuple[float, float]:
+    """Whole percentages around the values, with some room towards the centre."""
+    room = max(0.35 * (high - low), 1.0)
+    return float(max(0, math.floor(low - room))), float(min(100, math.ceil(high + 0.05 * room)))

@@ -1,0 +1,137 @@
+"""Draw every figure that a study has data for and write it as PNG and PDF, on as many cores as asked for."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhv.benchmarks import BENCHMARKS, load_benchmark
+from fedhv.config import setting_from_tables
+from fedhv.errors import FedHVError
+from fedhv.report.escape import file_name
+from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
+from fedhv.report.figures.drawing import drawing
+from fedhv.report.groups import SettingStudy, Study
+from fedhv.report.palette import Style, styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Job = Callable[[], tuple[list[Path], list[str]]]
+"""Draws some figures; returns what it wrote and what it could not."""
+
+
+def write_figures(study: Study, folder: Path, jobs: int = 1, data: str | None = None) -> tuple[list[Path], list[str]]:
+    """Every figure of every setting; returns the files and a note on each figure that could not be drawn.
+
+    Args:
+        study: What is drawn.
+        folder: Where the files go; it exists.
+        jobs: How many processes draw; more than one needs an importable main module, as `multiprocessing` does.
+        data: The folder of the datasets, for figures of the benchmarks themselves.
+    """
+    looks = styles(study)
+    names = prefixes(study)
+    tasks: list[Job] = []
+    with drawing():  # so that a missing matplotlib is said once, here
+        pass
+    for setting in study.settings:
+        if any(group.counted for group in setting.groups):
+            tasks.append(partial(_draw_setting, setting, looks, folder, names[setting.name]))
+        tasks.append(partial(_draw_benchmark, setting.runs[0].config, folder, names[setting.name], data))
+    if jobs == 1 or len(tasks) < 3:
+        results = [task() for task in tasks]
+    else:
+        with ProcessPoolExecutor(min(jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+            results = [future.result() for future in [pool.submit(task) for task in tasks]]
+    notes = dict.fromkeys(note for _, found in results for note in found)
+    return [path for paths, _ in results for path in paths], list(notes)
+
+
+def figures_of(setting: SettingStudy, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
+    """(name, figure) of everything that a setting has data for."""
+    yield "curves", learning.aggregates(setting, looks)
+    yield from learning.per_task(setting, looks)
+    if len(setting.tasks) > 1:
+        yield "plane", tradeoff.plane(setting, looks)
+    if len(setting.tasks) > 2:
+        yield "radar", tradeoff.radar(setting, looks)
+    if balance.weighting(setting):
+        yield "weights", balance.weights(setting)
+    if balance.with_slack(setting):
+        yield "slacks", balance.slacks(setting)
+    if setting.sweeps:
+        yield "ablations", ablation.panels_of(setting)
+    for sweep in setting.sweeps:
+        yield f"ablation-{file_name(sweep.method)}-{file_name(sweep.key.rpartition('.')[2])}", ablation.curves(sweep)
+    yield "costs", costs.costs(setting, looks)
+
+
+@dataclass
+class Writer:
+    """Writes figures under one prefix."""
+
+    folder: Path
+    prefix: str
+
+    def __call__(self, name: str, figure: Figure) -> list[Path]:
+        """The figure as PNG and as PDF."""
+        paths = [self.folder / f"{self.prefix}{name}.{kind}" for kind in ("png", "pdf")]
+        for path in paths:
+            # No dates and no version numbers: the same study gives the same bytes.
+            metadata: dict[str, Any] = {"Software": None} if path.suffix == ".png" else {"CreationDate": None}
+            figure.savefig(path, metadata=metadata)
+            figure.set_layout_engine("none")  # the layout is found once; it is the slow part
+        return paths
+
+
+def _draw_setting(
+    setting: SettingStudy, looks: Mapping[str, Style], folder: Path, prefix: str
+) -> tuple[list[Path], list[str]]:
+    write, written = Writer(folder, prefix), []
+    with drawing():
+        for name, figure in figures_of(setting, looks):
+            written += write(name, figure)
+    return written, []
+
+
+def _draw_benchmark(
+    config: Mapping[str, Any], folder: Path, prefix: str, data: str | None
+) -> tuple[list[Path], list[str]]:
+    """Label distributions and example images, if the benchmark is a shipped one and its data is at hand."""
+    given = config.get("setting")
+    tables = {key: value for key, value in given.items() if key != "methods"} if isinstance(given, Mapping) else {}
+    name = tables.get("benchmark")
+    if name not in BENCHMARKS:
+        # Loading a user's own benchmark would run whatever code a file in the study names.
+        return [], [f"{name}: no figures of its labels and images, since it is not one of the shipped benchmarks"]
+    written: list[Path] = []
+    notes: list[str] = []
+    write = Writer(folder, prefix)
+    try:
+        setting = setting_from_tables(tables)
+        loaded = load_benchmark(setting.benchmark, data)
+        with drawing():
+            written += write("labels", benchmark.label_distribution(loaded, setting.federation.divide(loaded)))
+            written += write("examples", benchmark.examples(loaded))
+    except FedHVError as error:
+        notes.append(f"{name}: no figures of its labels and images: {error}")
+    return written, notes
+
+
+def prefixes(study: Study) -> dict[str, str]:
+    """A file prefix for every setting; none where there is only one."""
+    if len(study.settings) == 1:
+        return {study.settings[0].name: ""}
+    names: dict[str, str] = {}
+    for setting in study.settings:
+        base, number = file_name(setting.name), 1
+        while f"{base}{'' if number == 1 else f'-{number}'}-" in names.values():
+            number += 1
+        names[setting.name] = f"{base}{'' if number == 1 else f'-{number}'}-"
+    return names

@@ -1,0 +1,86 @@
+"""What a study lacks, in sentences: unfinished runs, missing seeds, different lengths, damaged files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedhv.report.groups import Group, SettingStudy
+from fedhv.report.reading import RunData
+
+
+def gaps(settings: Sequence[SettingStudy]) -> list[str]:
+    """One sentence for everything that is missing."""
+    if not any(setting.runs for setting in settings):
+        return ["no runs yet"]
+    return [f"{setting.name}: {note}" for setting in settings for note in _of(setting)]
+
+
+def _of(setting: SettingStudy) -> Iterator[str]:
+    for run in setting.runs:
+        yield from (f"{run.name}: {note}" for note in run.notes)
+    yield from _unfinished(setting)
+    yield from _seeds(setting)
+    yield from _lengths(setting)
+    yield from _references(setting)
+
+
+def _unfinished(setting: SettingStudy) -> Iterator[str]:
+    for group in setting.all_groups:
+        for run in group.runs:
+            if run.finished:
+                continue
+            if not len(run.rounds):
+                yield f"{run.name} has no rounds yet"
+                continue
+            state = f"{run.name} has not finished: {run.done} of {run.planned} rounds"
+            if not len(run.evaluations):
+                yield f"{state}, none of them evaluated"
+            else:
+                yield state + ("" if run in group.counted else "; tables leave it out")
+
+
+def _seeds(setting: SettingStudy) -> Iterator[str]:
+    for compared in ([setting.groups] if len(setting.groups) > 1 else []) + [s.groups for s in setting.sweeps]:
+        seeds = sorted({run.seed for group in compared for run in group.runs})
+        for group in compared:
+            absent = [seed for seed in seeds if seed not in {run.seed for run in group.runs}]
+            if absent:
+                yield f"{group.label} has no run with seed{_plural(absent)} {_list(absent)}"
+    if all(len(group.runs) == 1 for group in setting.groups):
+        yield "one seed only, so there are no standard deviations"
+
+
+def _lengths(setting: SettingStudy) -> Iterator[str]:
+    lengths: dict[int, list[str]] = {}
+    for group in setting.all_groups:
+        for planned in sorted({run.planned for run in group.runs if run.planned}):
+            lengths.setdefault(planned, []).append(_some(group, planned))
+    if len(lengths) > 1:
+        parts = [f"{rounds} ({', '.join(who)})" for rounds, who in sorted(lengths.items())]
+        yield f"runs have different numbers of rounds: {'; '.join(parts)}"
+
+
+def _references(setting: SettingStudy) -> Iterator[str]:
+    for group in setting.all_groups:
+        with_one = [run for run in group.runs if run.reference]
+        if len({_rounded(run) for run in with_one}) > 1:
+            yield f"runs of {group.label} have different references"
+
+
+def _rounded(run: RunData) -> tuple[float, ...]:
+    assert run.reference is not None
+    return tuple(round(value, 6) for value in run.reference.values)
+
+
+def _some(group: Group, planned: int) -> str:
+    """The group, or its seeds where they differ."""
+    seeds = [run.seed for run in group.runs if run.planned == planned]
+    return group.label if len(seeds) == len(group.runs) else f"{group.label} seed{_plural(seeds)} {_list(seeds)}"
+
+
+def _plural(items: Sequence[object]) -> str:
+    return "s" if len(items) > 1 else ""
+
+
+def _list(items: Sequence[object]) -> str:
+    return ", ".join(str(item) for item in items)

@@ -1,0 +1,105 @@
+"""What a study is made of: settings, groups of runs that differ in their seed alone, and ablations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedhv.methods import METHODS
+from fedhv.report.reading import RunData
+from fedhv.report.variants import Factor, Variant, describe, factor
+
+ORDER = ("uniform", "fsmgda", "fedcmoo", "fedhv")
+"""The paper's order of methods; others come before its own, by name."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method and variant in one setting: one line of a table, one curve of a figure."""
+
+    method: str
+    variant: Variant
+    runs: tuple[RunData, ...]
+
+    @property
+    def label(self) -> str:
+        """What tables and figures call it."""
+        variant = describe(self.variant)
+        return f"{method_title(self.method)} ({variant})" if variant else method_title(self.method)
+
+    @property
+    def counted(self) -> tuple[RunData, ...]:
+        """The runs that tables are made from: the finished ones, or, as long as there is none, those going on."""
+        evaluated = tuple(run for run in self.runs if len(run.evaluations))
+        return tuple(run for run in evaluated if run.finished) or evaluated
+
+    @property
+    def going(self) -> bool:
+        """Whether tables have to make do with runs that have not finished."""
+        return bool(self.counted) and not self.counted[0].finished
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Groups of one method that differ in one hyper-parameter: an ablation."""
+
+    method: str
+    key: str
+    values: tuple[Any, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def factor(self) -> Factor:
+        """How the hyper-parameter is called."""
+        return factor(self.key)
+
+
+@dataclass(frozen=True)
+class SettingStudy:
+    """The runs of one setting.
+
+    Attributes:
+        name: What tables call it.
+        tasks: The names of its tasks.
+        groups: What is compared: every method, and variants that belong to no ablation.
+        sweeps: The ablations.
+        runs: All runs.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    groups: tuple[Group, ...]
+    sweeps: tuple[Sweep, ...]
+    runs: tuple[RunData, ...]
+
+    @property
+    def all_groups(self) -> tuple[Group, ...]:
+        """What is compared, and then what only ablations show."""
+        extra = [group for sweep in self.sweeps for group in sweep.groups]
+        return tuple({id(group): group for group in (*self.groups, *extra)}.values())
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that a report is about."""
+
+    title: str
+    settings: tuple[SettingStudy, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[RunData, ...]:
+        """The runs of all settings."""
+        return tuple(run for setting in self.settings for run in setting.runs)
+
+
+def method_title(name: str) -> str:
+    """A method as the paper writes it: FedHV, not fedhv."""
+    return METHODS[name].__name__ if name in METHODS else name
+
+
+def method_rank(name: str) -> tuple[int, int, str]:
+    """Sorts methods: the paper's baselines, then others by name, the paper's own last."""
+    if name == ORDER[-1]:
+        return 2, 0, name
+    return (0, ORDER.index(name), name) if name in ORDER else (1, 0, name)

@@ -1,0 +1,80 @@
+"""The page: one HTML file with its data, its charts and its licence inside, and nothing from anywhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from fedhv.report import render
+from fedhv.report.escape import html_text
+from fedhv.report.groups import Study
+from fedhv.report.payload import payload
+from fedhv.report.tables import tables
+
+SCRIPTS = ("elements.js", "series.js", "chart.js", "tables.js", "download.js", "views.js", "live.js", "page.js")
+"""In the order in which they are put together."""
+GENERATOR = '<meta name="generator" content="fedhv'
+"""How a page of ours is recognised before it is replaced."""
+
+
+def page(study: Study, live: bool = False) -> str:
+    """The page of a study as HTML.
+
+    Args:
+        study: What it shows.
+        live: Whether the page asks the server it came from for news; otherwise it may not ask anyone.
+    """
+    made = payload(study)
+    script, style = _script(), _asset("uPlot.min.css") + _asset("page.css")
+    values = {
+        "policy": _policy(script, style, live),
+        "version": html_text(made["version"]),
+        "title": html_text(study.title),
+        "style": style,
+        "static": "".join(f"<h3>{html_text(table.title)}</h3>{render.html(table)}" for table in tables(study)[:2]),
+        "licence": html_text_lines(_asset("uPlot.LICENSE")),
+        "data": script_json(made | {"live": live}),
+        "script": script,
+    }
+    # All at once, so that nothing that a value holds is taken for a placeholder.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
+
+
+def script_json(value: Mapping[str, Any]) -> str:
+    """JSON that is safe inside a script element: no `<` can end it or start a comment."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def html_text_lines(text: str) -> str:
+    """Escaped text that keeps its line breaks."""
+    return "\n".join(html_text(line) for line in text.splitlines())
+
+
+@cache
+def _script() -> str:
+    own = "\n".join(_asset(name) for name in SCRIPTS)
+    return f'{_asset("uPlot.iife.min.js")}\n"use strict";\n(() => {{\n{own}\n}})();\n'
+
+
+def _policy(script: str, style: str, live: bool) -> str:
+    """Only this very script and style run; no connection but, for a live page, to its own server."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("fedhv.report") / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,73 @@
+"""One colour and one line style for every method, in figures and on the page; told apart by the colour-blind too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedhv.report.groups import Study, method_rank
+
+OKABE_ITO = {
+    "vermillion": "#D55E00",
+    "blue": "#0072B2",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "orange": "#E69F00",
+    "grey": "#777777",
+}
+"""Okabe and Ito's palette; its yellow is too faint on white, and a grey stands for its black, which dark pages hide."""
+
+SOLID, DASHED, DOTTED, DASH_DOT = (), (6, 2.5), (1.5, 2), (7, 2, 1.5, 2)
+DASHES: tuple[tuple[float, ...], ...] = (SOLID, DASHED, DASH_DOT, DOTTED, (10, 3), (3, 1.5, 3, 1.5, 1, 1.5))
+MARKERS = "osD^vPX*"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one curve looks."""
+
+    colour: str
+    dash: tuple[float, ...]
+    marker: str
+
+
+METHOD_STYLES = {
+    "fedhv": Style(OKABE_ITO["vermillion"], SOLID, "o"),
+    "fedcmoo": Style(OKABE_ITO["blue"], DASHED, "s"),
+    "fsmgda": Style(OKABE_ITO["green"], DASH_DOT, "^"),
+    "uniform": Style(OKABE_ITO["purple"], DOTTED, "D"),
+}
+"""The paper's methods look the same in every study."""
+
+_OTHERS = [OKABE_ITO[name] for name in ("sky", "orange", "grey", "blue", "green", "purple", "vermillion")]
+
+
+def styles(study: Study) -> dict[str, Style]:
+    """A style for the label of every group of a study."""
+    groups = [group for setting in study.settings for group in setting.all_groups]
+    plain = {group.label: group.method for group in groups if not group.variant}
+    found = {label: METHOD_STYLES[method] for label, method in plain.items() if method in METHOD_STYLES}
+    rest = sorted({g.label: (method_rank(g.method), len(g.variant)) for g in groups if g.label not in found}.items(),
+                  key=lambda item: (item[1], item[0]))  # fmt: skip
+    for i, (label, _) in enumerate(rest):
+        dash = DASHES[(i + i // len(_OTHERS)) % len(DASHES)]
+        found[label] = Style(_OTHERS[i % len(_OTHERS)], dash, MARKERS[(4 + i) % len(MARKERS)])
+    return found
+
+
+def task_styles(tasks: Iterable[str]) -> list[Style]:
+    """A style for every task, where the curves of one figure are tasks."""
+    colours = [OKABE_ITO[name] for name in ("blue", "orange", "green", "purple", "sky", "vermillion", "grey")]
+    return [
+        Style(colours[i % len(colours)], DASHES[(i + i // len(colours)) % len(DASHES)], MARKERS[i % len(MARKERS)])
+        for i, _ in enumerate(tasks)
+    ]
+
+
+def sequence(n: int) -> list[str]:
+    """n colours from dark to light for the values of one hyper-parameter: viridis, without its faint end."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["viridis"](0.82 * i / max(n - 1, 1))) for i in range(n)]

@@ -1,0 +1,162 @@
+"""Tables as Markdown, CSV, LaTeX, HTML, and on the terminal: the best bold, the second underlined."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fedhv.report.cells import Cell, Column, Table
+from fedhv.report.escape import html_text, latex_text, markdown_text
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table under its title, its caption below."""
+
+    def cell(entry: Cell) -> str:
+        text = markdown_text(entry.plain)
+        return {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(entry.rank or 0, text)
+
+    lines = [
+        _bar(markdown_text(column.full) for column in table.columns),
+        _bar("---:" if column.numeric else "---" for column in table.columns),
+        *(_bar(cell(entry) for entry in row) for row in table.rows),
+    ]
+    return "\n".join([f"### {markdown_text(table.title)}", "", *lines, "", markdown_text(table.caption), ""])
+
+
+def comma_separated(table: Table) -> str:
+    """Unrounded: for every mean over runs three columns, the mean, the deviation and the number of runs."""
+    spread = [any(row[i].spread for row in table.rows) for i in range(len(table.columns))]
+    headings: list[str] = []
+    for column, three in zip(table.columns, spread, strict=True):
+        name = f"{column.group} {column.heading}".strip()
+        headings += [f"{name} mean", f"{name} std", f"{name} runs"] if three else [name]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(headings)
+    for row in table.rows:
+        values: list[object] = []
+        for entry, three in zip(row, spread, strict=True):
+            if not three:
+                values.append(_inert(entry.plain))
+            elif entry.spread is None:
+                values += ["", "", 0]
+            else:
+                values += [entry.spread.mean, _or_empty(entry.spread.deviation), entry.spread.count]
+        writer.writerow(values)
+    return out.getvalue()
+
+
+def latex(table: Table) -> str:
+    """A LaTeX table for booktabs; a name that repeats is written once."""
+    align = "".join("c" if column.numeric else "l" for column in table.columns)
+    lines = [
+        r"% needs \usepackage{amsmath,booktabs}",
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{latex_text(table.caption)}}}",
+        rf"\label{{tab:{table.name}}}",
+        r"\small",
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        *_latex_headings(table.columns),
+        r"\midrule",
+    ]
+    for number, section in enumerate(table.sections):
+        lines += [r"\addlinespace[1.5pt]"] if number else []
+        above: Sequence[Cell] = ()
+        for row in section:
+            lines.append(_latex_row([_latex_cell(c) for c in _unrepeated(row, above, table.columns)]))
+            above = row
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def html(table: Table) -> str:
+    """An HTML table, for a page without scripts."""
+
+    def cell(entry: Cell) -> str:
+        text = html_text(entry.plain)
+        return f"<td>{ {1: f'<b>{text}</b>', 2: f'<u>{text}</u>'}.get(entry.rank or 0, text) }</td>"
+
+    head = "".join(f"<th>{html_text(column.full)}</th>" for column in table.columns)
+    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in table.rows)
+    caption = html_text(table.caption)
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def terminal(table: Table) -> RichTable:
+    """For the terminal."""
+    out = RichTable(box=box.SIMPLE_HEAD, title=Text(table.title, style="bold"), title_justify="left")
+    for column in table.columns:
+        heading = f"{column.group}\n{column.heading}" if column.group else column.heading
+        out.add_column(Text(heading + column.arrow), justify="right" if column.numeric else "left")
+    for section in table.sections:
+        above: Sequence[Cell] = ()
+        for row in section:
+            shown = _unrepeated(row, above, table.columns)
+            out.add_row(*(Text(c.plain, {1: "bold", 2: "underline"}.get(c.rank or 0, "")) for c in shown))
+            above = row
+        out.add_section()
+    return out
+
+
+def _bar(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _latex_headings(columns: Sequence[Column]) -> list[str]:
+    """One line of headings, or two where columns have groups."""
+
+    def heading(column: Column) -> str:
+        return latex_text(column.heading + column.arrow)
+
+    if not any(column.group for column in columns):
+        return [_latex_row([heading(column) for column in columns])]
+    top, rules, at = [], [], 1
+    for group, members in itertools.groupby(columns, key=lambda column: column.group):
+        width = len(list(members))
+        if group:
+            top.append(rf"\multicolumn{{{width}}}{{c}}{{{latex_text(group)}}}")
+            rules.append(rf"\cmidrule(lr){{{at}-{at + width - 1}}}")
+        else:
+            top += [""] * width
+        at += width
+    return [_latex_row(top), "".join(rules), _latex_row([heading(column) for column in columns])]
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    if cell.spread is None:
+        return cell.latex or latex_text(cell.text)
+    mean, deviation, power = cell.parts()
+    number = mean if deviation is None else rf"{mean}\pm{deviation}"
+    if power is not None:
+        number = rf"{number if deviation is None else f'({number})'}\times10^{{{power}}}"
+    return {1: rf"\textbf{{\boldmath${number}$}}", 2: rf"\underline{{${number}$}}"}.get(cell.rank or 0, f"${number}$")
+
+
+def _unrepeated(row: Sequence[Cell], above: Sequence[Cell], columns: Sequence[Column]) -> list[Cell]:
+    """Leading names that are those of the row above become blank, up to the first that differs."""
+    shown, same = [], bool(above)
+    for i, (cell, column) in enumerate(zip(row, columns, strict=True)):
+        same = same and not column.numeric and i + 1 < len(columns) and cell.text == above[i].text
+        shown.append(Cell() if same else cell)
+    return shown
+
+
+def _or_empty(value: float | None) -> float | str:
+    return "" if value is None else value
+
+
+def _inert(text: str) -> str:
+    """Spreadsheets take text that starts so for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text != "–" else text

@@ -1,0 +1,101 @@
+"""From runs to a study: sort them by setting, method and variant, and say what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedhv.report.gaps import gaps
+from fedhv.report.groups import Group, SettingStudy, Study, Sweep, method_rank
+from fedhv.report.reading import Reader, RunData
+from fedhv.report.rounds import conform
+from fedhv.report.variants import Variant, describe, factor_order, frozen, hyper_parameters, sort_key, variants
+
+
+def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> Study:
+    """The runs below some folders, finished or still going on; a `reader` remembers what it has read before."""
+    places = [Path(folder) for folder in folders]
+    runs, notes = (reader or Reader(places)).read()
+    title = ", ".join(dict.fromkeys(place.resolve().name for place in places))
+    return make_study(title, runs, notes)
+
+
+def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> Study:
+    """Put runs in order and say what is missing."""
+    kept, doubles = _distinct(list(runs))
+    settings = tuple(_setting(name, tasks, members) for name, tasks, members in _by_setting(kept))
+    return Study(title, settings, (*notes, *doubles, *gaps(settings)))
+
+
+def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], list[RunData]]]:
+    """Runs of one setting have the same tasks; a name that is used for several problems gets a number."""
+    found: dict[str, list[tuple[tuple[str, ...], list[RunData]]]] = {}
+    for run in sorted(runs, key=lambda run: not run.tasks):  # runs whose tasks are not known yet come last
+        groups = found.setdefault(run.setting, [])
+        home = next((members for tasks, members in groups if run.tasks in (tasks, ())), None)
+        if home is None:
+            groups.append((run.tasks, [run]))
+        else:
+            home.append(run)
+    return [
+        (name if number == 1 else f"{name} #{number}", tasks, members)
+        for name in sorted(found)
+        for number, (tasks, members) in enumerate(found[name], start=1)
+    ]
+
+
+def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> SettingStudy:
+    runs = sorted((_conform(run, len(tasks)) for run in runs), key=_order)
+    members: dict[tuple[str, str], tuple[Variant, list[RunData]]] = {}
+    for run, variant in zip(runs, variants(runs), strict=True):
+        members.setdefault((run.method, describe(variant)), (variant, []))[1].append(run)
+    groups = [Group(method, variant, tuple(found)) for (method, _), (variant, found) in members.items()]
+    sweeps = _sweeps(groups)
+    in_sweep = {id(group) for sweep in sweeps for group in sweep.groups if group.variant}
+    with_default = {group.method for group in groups if not group.variant}
+    compared = [g for g in groups if not g.variant or g.method not in with_default or id(g) not in in_sweep]
+    order = {id(group): i for i, group in enumerate(groups)}
+    compared.sort(key=lambda g: (method_rank(g.method), len(g.variant), order[id(g)]))
+    return SettingStudy(name, tasks, tuple(compared), sweeps, tuple(runs))
+
+
+def _conform(run: RunData, m: int) -> RunData:
+    rounds, evaluations = conform(run.rounds, run.evaluations, m)
+    return replace(run, rounds=rounds, evaluations=evaluations)
+
+
+def _order(run: RunData) -> tuple[Any, ...]:
+    return method_rank(run.method), run.seed, run.name
+
+
+def _sweeps(groups: Sequence[Group]) -> tuple[Sweep, ...]:
+    sweeps = []
+    for method in dict.fromkeys(group.method for group in groups):
+        own = [group for group in groups if group.method == method]
+        default = next((group for group in own if not group.variant), None)
+        for key in sorted({key for group in own for key, _ in group.variant}, key=factor_order):
+            found = [(group.variant[0][1], group) for group in own if [k for k, _ in group.variant] == [key]]
+            if default is not None and found:
+                found.append((hyper_parameters(default.runs[0]).get(key), default))
+            if len(found) > 1:
+                found.sort(key=lambda each: sort_key(each[0]))
+                sweeps.append(Sweep(method, key, tuple(v for v, _ in found), tuple(group for _, group in found)))
+    return tuple(sweeps)
+
+
+def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
+    """The same method, hyper-parameters and seed count once: the run that is further, and of equals the first."""
+    kept: dict[tuple[str, ...], RunData] = {}
+    notes = []
+    for run in runs:
+        settled = sorted((key, frozen(value)) for key, value in hyper_parameters(run).items())
+        key = (run.setting, run.method, str(run.seed), repr(settled))
+        other = kept.get(key)
+        if other is None:
+            kept[key] = run
+        else:
+            kept[key], double = (other, run) if other.done >= run.done else (run, other)
+            notes.append(f"{double.name} is left out: {kept[key].name} has its method, hyper-parameters and seed")
+    return list(kept.values()), notes

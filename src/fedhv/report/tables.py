@@ -1,0 +1,121 @@
+"""The paper's tables from a study: final metrics, per task, last ten, ablations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhv.report.cells import Cell, Column, Table, ranked, words
+from fedhv.report.comparison import (
+    METHOD,
+    RANKING,
+    SETTING,
+    Metric,
+    Value,
+    comparison,
+    count,
+    final,
+    labels_of,
+    row_of,
+    spread_of,
+    values_of,
+)
+from fedhv.report.diagnostics import costs, references
+from fedhv.report.escape import latex_text
+from fedhv.report.groups import Study, Sweep, method_title
+
+LAST = 10
+
+
+def tables(study: Study) -> list[Table]:
+    """Every table that has something to say."""
+    makers = (main, loss, per_task, last_ten, ablations, references, costs)
+    return [table for table in (make(study) for make in makers) if table.sections]
+
+
+def main(study: Study) -> Table:
+    """MeanAcc and WorstAcc."""
+    metrics = (
+        Metric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
+        Metric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
+    )
+    return comparison(study, "main", "Mean and worst accuracy", "Final MeanAcc and WorstAcc (%)", metrics)
+
+
+def loss(study: Study) -> Table:
+    """MeanLoss and HV."""
+    metrics = (
+        Metric("MeanLoss", final("mean_loss"), False, 3, "Loss"),
+        Metric("HV", final("hypervolume"), True, 2, "HV"),
+    )
+    what = "Final mean loss and hypervolume against the common evaluation reference"
+    return comparison(study, "loss-hv", "Loss and hypervolume", what, metrics)
+
+
+def last_ten(study: Study) -> Table:
+    """MeanAcc and WorstAcc averaged over the last ten evaluations."""
+
+    def last(name: str) -> Value:
+        return lambda run: float(np.mean(run.evaluations.values(name)[-LAST:]))
+
+    metrics = (
+        Metric("MeanAcc %", last("mean_accuracy"), True, 2, "Mean"),
+        Metric("WorstAcc %", last("worst_accuracy"), True, 2, "Worst"),
+    )
+    fewest = min((len(run.evaluations) for s in study.settings for g in s.groups for run in g.counted), default=LAST)
+    less = f" (all, where a run has fewer: the shortest has {fewest})" if fewest < LAST else ""
+    what = f"Accuracies (%) averaged over the last ten evaluations of every run{less}"
+    return comparison(study, "last-ten", "Last ten evaluations", what, metrics)
+
+
+def per_task(study: Study) -> Table:
+    """Accuracy and loss of every task; methods side by side."""
+    labels, several = labels_of(study), len(study.settings) > 1
+    columns = (
+        *([SETTING] if several else []),
+        Column("Task", numeric=False),
+        *(Column(label, "Accuracy %", True) for label in labels),
+        *(Column(label, "Loss", False) for label in labels),
+    )
+    sections = []
+    for setting in study.settings:
+        by_label = {group.label: group for group in setting.groups if group.counted}
+        rows = []
+        for i, task in enumerate(setting.tasks if by_label else ()):
+            names = (words(setting.name), words(task)) if several else (words(task),)
+            accuracy = row_of(by_label, labels, Metric("Accuracy %", final(f"accuracy.{i}"), True, 2))
+            rows.append((*names, *accuracy, *row_of(by_label, labels, Metric("Loss", final(f"loss.{i}"), False, 3))))
+        if rows:
+            sections.append(tuple(rows))
+    caption = f"Final accuracy and loss of every task, {spread_of(study)}. {RANKING}"
+    return Table("per-task", "Per task", caption, columns, tuple(sections))
+
+
+def ablations(study: Study) -> Table:
+    """One method with one hyper-parameter varied."""
+    metrics = (
+        Metric("MeanAcc %", final("mean_accuracy"), True, 2),
+        Metric("WorstAcc %", final("worst_accuracy"), True, 2),
+        Metric("MeanLoss", final("mean_loss"), False, 4),  # four digits, to resolve ties of rounding
+        Metric("HV", final("hypervolume"), True, 2),
+    )
+    sections = [
+        _ablation(words(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
+    ]
+    heads = (SETTING, METHOD, Column("Ablation", numeric=False), Column("Variant", numeric=False))
+    columns = (*heads, *(metric.column for metric in metrics), Column("Runs"))
+    caption = f"One hyper-parameter varied, {spread_of(study)}. {RANKING} Rankings are within each ablation."
+    return Table("ablations", "Ablations", caption, columns, tuple(sections))
+
+
+def _ablation(setting: Cell, sweep: Sweep, metrics: tuple[Metric, ...]) -> tuple[tuple[Cell, ...], ...]:
+    cells = [
+        ranked({i: values_of(group, m.value) for i, group in enumerate(sweep.groups)}, m.higher, m.digits)
+        for m in metrics
+    ]
+    rows = []
+    for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        variant = words(sweep.factor.of(value), sweep.factor.latex_of(latex_text(shown, math=True)))
+        names = (setting, words(method_title(sweep.method)), words(sweep.factor.title), variant)
+        rows.append((*names, *(column[i] for column in cells), count(group)))
+    return tuple(rows)

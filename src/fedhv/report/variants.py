@@ -1,0 +1,147 @@
+"""Runs of one method that differ in a hyper-parameter: which is the default, and which make an ablation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedhv import toml
+from fedhv.config import shipped_settings
+from fedhv.errors import InputError
+from fedhv.methods import METHODS
+from fedhv.report.escape import latex_text
+from fedhv.report.reading import RunData
+
+Variant = tuple[tuple[str, Any], ...]
+"""(key, value) of every hyper-parameter that differs from the default."""
+
+NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "training.rounds", "references.")
+"""What may differ between runs of one method without making them variants of it."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A hyper-parameter as tables and figures call it; `known` ones have a symbol of the paper."""
+
+    title: str
+    symbol: str
+    latex: str
+    known: bool = True
+
+    def of(self, value: Any) -> str:
+        """For example "K = 10"."""
+        return f"{self.symbol} = {_text(value)}"
+
+    def latex_of(self, value: Any) -> str:
+        """For example "$K=10$"; the value is text for LaTeX already."""
+        return f"${self.latex}={value}$"
+
+
+FACTORS = {
+    "report": Factor("Report budget", "B_rep", r"B_{\mathrm{rep}}"),
+    "federation.participants": Factor("Participation", "M", "M"),
+    "training.local_steps": Factor("Local steps", "K", "K"),
+    "training.batch_size": Factor("Batch size", "b", "b"),
+    "federation.clients": Factor("Clients", "N", "N"),
+    "federation.alpha": Factor("Dirichlet concentration", "α", r"\alpha"),
+    "server_lr": Factor("Server learning rate", "η_g", r"\eta_g"),
+    "local_lr": Factor("Local learning rate", "η_ℓ", r"\eta_\ell"),
+    "calibration.margin": Factor("Reference margin", "δ_r", r"\delta_r"),
+    "floor": Factor("Slack floor", "ρ_clip", r"\rho_{\mathrm{clip}}"),
+}
+"""The paper's names; a method's hyper-parameters are known by their last part."""
+
+
+def factor(key: str) -> Factor:
+    """How a hyper-parameter is called; one that the paper does not name is called what the setting calls it."""
+    short = key.rpartition(".")[2]
+    known = FACTORS.get(_known_as(key))
+    return known or Factor(short.replace("_", " ").capitalize(), short, latex_text(short, math=True), known=False)
+
+
+def factor_order(key: str) -> tuple[int, str]:
+    """Sorts ablations: the paper's first, in its order."""
+    names = list(FACTORS)
+    return (names.index(_known_as(key)) if _known_as(key) in FACTORS else len(names)), key
+
+
+def variants(runs: Sequence[RunData]) -> list[Variant]:
+    """For every run of one setting, what of it differs from that setting's default.
+
+    The default of a hyper-parameter is the value that most of the distinct configurations share: where one factor
+    at a time is varied, it is the centre of the star. In doubt it is the shipped setting's value, then the most
+    frequent one.
+    """
+    flat = [hyper_parameters(run) for run in runs]
+    keys = list(dict.fromkeys(key for each in flat for key in each))
+    shipped = _shipped(runs[0].setting) if runs else {}
+    default = {}
+    for key in keys:
+        # A method's own hyper-parameters are compared among its runs, everything else among all.
+        concerned = [each for each in flat if key in each]
+        if len({frozen(each[key]) for each in concerned}) > 1:
+            default[key] = _default(key, concerned, shipped.get(key))
+    return [
+        tuple((key, each[key]) for key in default if key in each and frozen(each[key]) != frozen(default[key]))
+        for each in flat
+    ]
+
+
+def hyper_parameters(run: RunData) -> dict[str, Any]:
+    """The setting of a run as dotted keys, without what may differ; calibration counts where a reference is used."""
+    setting = run.config.get("setting")
+    flat = _dotted(setting if isinstance(setting, Mapping) else {}, "")
+    with_reference = run.reference is not None or hasattr(METHODS.get(run.method), "reference")
+    ignored = NOT_COMPARED if with_reference else (*NOT_COMPARED, "calibration.")
+    return {key: value for key, value in flat.items() if not key.startswith(ignored)}
+
+
+def describe(variant: Variant) -> str:
+    """For example "K = 5, M = 20"; empty for the default."""
+    return ", ".join(factor(key).of(value) for key, value in variant)
+
+
+def frozen(value: Any) -> str:
+    """Values as text, so that lists can be counted; 1 and 1.0 are the same hyper-parameter."""
+    return repr(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+
+
+def sort_key(value: Any) -> tuple[int, float, str]:
+    """Numbers ascend, and words like "all" come after them."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (0, float(value), "") if number else (1, 0.0, str(value))
+
+
+def _known_as(key: str) -> str:
+    """A method's own hyper-parameters are known by their last part, whatever the method is called."""
+    return key.rpartition(".")[2] if key.startswith("methods.") else key
+
+
+def _default(key: str, configurations: Sequence[Mapping[str, Any]], shipped: Any) -> Any:
+    distinct = {tuple(sorted((k, frozen(v)) for k, v in each.items())): each for each in configurations}
+    shared = Counter(frozen(each[key]) for each in distinct.values())
+    runs = Counter(frozen(each[key]) for each in configurations)
+    values = {frozen(each[key]): each[key] for each in configurations}
+    best = max(values, key=lambda text: (shared[text], text == frozen(shipped), runs[text]))
+    return values[best]
+
+
+def _dotted(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    path = shipped_settings().get(name)
+    try:
+        return _dotted(toml.read(path), "") if path else {}
+    except InputError:
+        return {}
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,117 @@
+"""`fedhv report`: tables, figures and the page of a study, in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhv.errors import InputError
+from fedhv.files import make_folder, write_atomic
+from fedhv.report import render
+from fedhv.report.cells import Table
+from fedhv.report.escape import markdown_text
+from fedhv.report.groups import Study
+from fedhv.report.page import GENERATOR, page
+from fedhv.report.study import read_study
+from fedhv.report.tables import tables
+
+PAGE = "index.html"
+FORMATS = {"md": render.markdown, "csv": render.comma_separated, "tex": render.latex}
+OURS = {"tables": tuple(FORMATS), "figures": ("png", "pdf")}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what is missing from it.
+
+    Attributes:
+        folder: Where everything is.
+        page: The page in it.
+        tables: As they can be printed.
+        files: Everything that was written.
+        notes: What the study lacks, and which figures could not be drawn.
+    """
+
+    folder: Path
+    page: Path
+    tables: tuple[Table, ...]
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    figures: bool = True,
+    jobs: int = 1,
+    data: str | None = None,
+) -> Report:
+    """Tables as Markdown, CSV and LaTeX, figures as PNG and PDF, and the page, from run folders.
+
+    Args:
+        folders: Run folders, study folders, or folders of studies; runs may still be going on.
+        out: Where the report goes; by default `report` inside the one folder that is given.
+        figures: Whether figures are drawn; they need matplotlib.
+        jobs: How many processes draw them.
+        data: The folder of the datasets, for figures of the benchmarks themselves.
+    """
+    places = [Path(folder) for folder in folders]
+    if out is None and len(places) != 1:
+        raise InputError("With several folders, say where the report should go with --out.")
+    study = read_study(places)
+    if not study.runs:
+        reasons = f" {study.notes[0]}." if study.notes and study.notes[0] != "no runs yet" else ""
+        raise InputError(
+            f"{', '.join(map(str, places))}: found no run, that is, no folder with a config.toml.{reasons}"
+        )
+    target = _clean(Path(out) if out is not None else places[0] / "report")
+    made = tables(study)
+    drawn, notes = _figures(study, target, jobs, data) if figures else ([], [])
+    files = [*_tables(study, made, target), *drawn, target / PAGE]
+    write_atomic(target / PAGE, page(study))
+    return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes))
+
+
+def _figures(study: Study, target: Path, jobs: int, data: str | None) -> tuple[list[Path], list[str]]:
+    from fedhv.report.figures import write_figures
+
+    return write_figures(study, make_folder(target / "figures"), jobs, data)
+
+
+def _tables(study: Study, made: Sequence[Table], target: Path) -> list[Path]:
+    folder = make_folder(target / "tables")
+    written = []
+    for table in made:
+        for ending, write in FORMATS.items():
+            written.append(folder / f"{table.name}.{ending}")
+            write_atomic(written[-1], write(table))
+    lacks = [f"- {markdown_text(note)}" for note in study.notes]
+    missing = ["## What is missing", "", *lacks, ""] if lacks else []
+    text = "\n".join([f"# {markdown_text(study.title)}", "", *missing, *(render.markdown(table) for table in made)])
+    written.append(target / "tables.md")
+    write_atomic(written[-1], text)
+    return written
+
+
+def _clean(target: Path) -> Path:
+    """The report's folder, without the tables and figures of an older report; other files are never touched."""
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} should be a folder. Found a file.")
+    if target.is_dir() and any(target.iterdir()) and not _is_report(target):
+        raise InputError(f"{target} is not empty and holds no report. Choose another folder with --out.")
+    make_folder(target)
+    for name, endings in OURS.items():
+        for ending in endings:
+            for path in (target / name).glob(f"*.{ending}"):
+                path.unlink()
+    return target
+
+
+def _is_report(target: Path) -> bool:
+    try:
+        with (target / PAGE).open(encoding="utf-8", errors="replace") as file:
+            return GENERATOR in file.read(4096)
+    except OSError:
+        return False

@@ -1,0 +1,49 @@
+"""A run played again from its config: every draw is a function of the seed, so its models come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fedhv.engines import Choice, choose_engine
+from fedhv.engines.base import Engine
+from fedhv.errors import FedHVError, InputError
+from fedhv.methods import make_method
+from fedhv.methods.base import State
+from fedhv.simulation import simulate
+from fedhv.theory.diagnosis.reading import Run
+
+TOLERANCE = 1e-2
+"""Another machine rounds otherwise, and training amplifies it; what differs by more is another run."""
+
+
+def engine_of(run: Run, device: str = "auto") -> tuple[Choice, list[str]]:
+    """The run's own engine, device and precision where they can be had here."""
+    asked = {key: str(run.machine.get(key, "auto")) for key in ("engine", "device", "precision")}
+    if device != "auto":
+        asked |= {"device": device, "precision": "auto"}
+    try:
+        return choose_engine(asked["engine"], asked["device"], asked["precision"]), []
+    except InputError as error:
+        return choose_engine(device=device), [f"Replayed on another machine than the run's: {error}"]
+
+
+def replay(run: Run, engine: Engine) -> Iterator[tuple[int, State, float]]:
+    """(t, the state after t rounds, how far the replay has differed from the history so far), t = 0 … T."""
+    method = replace(make_method(run.method, run.parameters), reference=run.reference)  # type: ignore[call-arg]
+    plan = replace(run.setting.plan(method, run.seed, rounds=run.rounds), evaluate_every=0)
+    differs = 0.0
+    yield 0, method.start(run.start.model.to(engine.device), len(run.tasks)), differs
+    for finished in simulate(engine, method, plan):
+        record = run.records[finished.number - 1]
+        for key in ("report", "weights"):
+            was, now = np.array(record[key]), np.array(finished.as_dict()[key])
+            differs = max(differs, float((np.abs(now - was) / np.abs(was).max()).max()))
+        if not differs <= TOLERANCE:
+            raise FedHVError(
+                f"The replay differs from the history by {differs:.2g} (relative) in round {finished.number}: the "
+                "data, the code or the machine are not those of the run. Diagnose its checkpoints, without --replay."
+            )
+        yield finished.number, finished.state, differs

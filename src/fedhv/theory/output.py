@@ -1,0 +1,57 @@
+"""What experiments and diagnoses leave in a folder: tables as CSV, figures as PNG and PDF."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhv.errors import InputError
+from fedhv.files import make_folder, write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+
+
+def folder_for(path: Path) -> Path:
+    """The folder, made if need be."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} should be a folder. Found a file; choose another with --out.")
+    return make_folder(path)
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> Path:
+    """Rows as CSV, every number with all its digits; None is an empty cell."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    write_atomic(path, text.getvalue())
+    return path
+
+
+def write_figure(path: Path, make: Callable[[], Figure]) -> list[Path]:
+    """A figure beside `path`, as PNG and PDF; needs matplotlib."""
+    from fedhv.report.figures.drawing import drawing
+
+    with drawing():
+        figure = make()
+        written = []
+        for ending in (".png", ".pdf"):
+            content = io.BytesIO()
+            # Without the time of writing, so that the same numbers give the same file.
+            figure.savefig(content, format=ending[1:], metadata={"CreationDate": None} if ending == ".pdf" else None)
+            written.append(path.with_suffix(ending))
+            write_atomic(written[-1], content.getvalue())
+    return written
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else value

@@ -1,0 +1,111 @@
+"""Worker processes give the sequential engine's bits, whatever their number and whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from problems import everything_random
+from torch import nn
+
+from fedhv import FSMGDA, FedCMOO, FedHV, FedHVError, LocalTraining, Problem, Uniform, classification
+from fedhv.client import Client
+from fedhv.cohort import sample_cohort
+from fedhv.engines import Parallel, Sequential, choose_engine
+from fedhv.messages import Train
+from fedhv.simulation import Plan, initial_state, simulate
+
+REFERENCE = (3.0, 3.0)
+METHODS = (FedHV(reference=REFERENCE, report=2), Uniform(), FSMGDA(), FedCMOO())
+PLAN = Plan(rounds=3, participants=4, local=LocalTraining(3, 8, 0.1, momentum=0.9))
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """Dropout, augmentation and unequal clients: everything random is at work."""
+    return everything_random()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.label)
+def test_any_number_of_workers_gives_the_same_bits(problem, method, workers):
+    expected = list(simulate(Sequential(problem), method, PLAN))
+    with Parallel(problem, workers=workers) as engine:
+        found = list(simulate(engine, method, PLAN))
+    for one, other in zip(expected, found, strict=True):
+        assert torch.equal(one.state.model, other.state.model)
+        assert one.weights == other.weights
+        assert one.state.record.get("report") == other.state.record.get("report")
+        assert one.traffic == other.traffic
+
+
+def test_more_clients_than_places_are_answered_in_order(problem):
+    plan = Plan(rounds=1, participants=len(problem.clients), local=PLAN.local)
+    (expected,) = simulate(Sequential(problem), METHODS[2], plan)
+    with Parallel(problem, workers=1) as engine:
+        assert engine._board.places < plan.participants
+        (found,) = simulate(engine, METHODS[2], plan)
+    assert torch.equal(expected.state.model, found.state.model)
+
+
+def test_a_worker_that_dies_is_replaced_and_its_client_repeated(problem):
+    expected = list(simulate(Sequential(problem), METHODS[0], PLAN))
+    with Parallel(problem, workers=2) as engine:
+        found = []
+        for finished in simulate(engine, METHODS[0], PLAN):
+            found.append(finished)
+            os.kill(engine._workers[0].process.pid, signal.SIGKILL)
+        assert any("A worker process died" in note for note in engine.notes)
+    assert torch.equal(found[-1].state.model, expected[-1].state.model)
+
+
+def test_a_client_that_keeps_killing_its_worker_stops_the_run(problem, monkeypatch):
+    answer = Client.answer
+
+    def deadly(self, request, cohort, k):
+        if k == cohort_clients[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer(self, request, cohort, k)
+
+    cohort = sample_cohort(0, 0, len(problem.clients), 3, PLAN.local)
+    cohort_clients = cohort.clients
+    monkeypatch.setattr(Client, "answer", deadly)
+    with Parallel(problem, workers=2) as engine:
+        theta = initial_state(engine, Uniform(), 0).model
+        with pytest.raises(FedHVError, match=rf"Client {cohort_clients[1]} ended its worker process 3 times"):
+            engine.ask(Train(theta), cohort)
+
+
+def test_what_goes_wrong_in_a_worker_is_said_by_the_engine():
+    class Fragile(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, inputs):
+            if self.training:
+                raise RuntimeError("no training today")
+            return [self.layer(inputs)]
+
+    client = (np.zeros((4, 2), np.float32), [np.zeros(4, np.int64)])
+    problem = Problem.from_clients(Fragile, [classification("only", 2)], [client], client)
+    with Parallel(problem, workers=1) as engine, pytest.raises(RuntimeError, match=r"client 0: .*no training today"):
+        next(simulate(engine, Uniform(), Plan(1, 1, PLAN.local)))
+
+
+def test_no_process_is_left_behind(problem):
+    with Parallel(problem, workers=2) as engine:
+        next(simulate(engine, Uniform(), PLAN))
+        processes = [worker.process for worker in engine._workers]
+        assert all(process.is_alive() for process in processes)
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_auto_takes_the_workers_where_there_are_cores(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert choose_engine("auto", "cpu").engine == "parallel"
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    assert choose_engine("auto", "cpu").engine == "sequential"
