@@ -51,7 +51,7 @@ def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]
     problems = []
     for path in found:
         try:
-            checkpoint = _load(path, start)
+            checkpoint = read_checkpoint(path, start)
         except InputError as error:
             problems.append(str(error))
         else:
@@ -62,7 +62,8 @@ def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]
     return None, ""
 
 
-def _load(path: Path, start: State) -> Checkpoint:
+def read_checkpoint(path: Path, start: State) -> Checkpoint:
+    """One checkpoint file, its checksum and its shapes checked."""
     try:
         data = path.read_bytes()
     except OSError as error:

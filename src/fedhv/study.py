@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedhv.calibration import calibrate
@@ -25,6 +20,7 @@ from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
 from fedhv.methods import METHODS, Method
 from fedhv.observer import Observer
 from fedhv.problem import Problem
+from fedhv.processes import in_processes
 from fedhv.reference import Reference, read_reference
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.runs import prepare
@@ -162,7 +158,8 @@ def compare(
         return together(study, problem, jobs or len(study), observer)
     if workers == 1:
         return one_by_one(study, problem, observer)
-    return in_parallel(study, workers, lambda: observer.runs([_progress(each) for each in study]))
+    outcomes = in_processes(study, workers, lambda: observer.runs([_progress(each) for each in study]))
+    return _complete(outcomes)
 
 
 def _needs_reference(method: Method) -> bool:
@@ -194,43 +191,43 @@ def _shared_reference(
 
 def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: StudyObserver) -> list[dict[str, Any]]:
     """Play runs in step on one engine, so many at a time, their clients stacked in one computation."""
-    summaries: dict[Path, dict[str, Any]] = {}
+    outcomes: dict[Path, dict[str, Any] | FedHVError] = {}
     waiting: list[Job] = []
     for each in study:
         ready = prepare(each.job(problem), Observer(), each.data)
         if isinstance(ready, Result):
-            summaries[each.folder] = ready.summary
+            outcomes[each.folder] = ready.summary
         else:
             waiting.append(ready)
 
     def tick(executions: Sequence[Execution]) -> None:
         observer.runs([_progress_of(execution) for execution in executions])
 
-    failures: list[FedHVError] = []
     for start in range(0, len(waiting), most):
         group = waiting[start : start + most]
         for job, outcome in zip(group, execute_together(group, tick, observer), strict=True):
-            if isinstance(outcome, FedHVError):
-                failures.append(outcome)
-            elif job.folder is not None:
-                summaries[job.folder] = outcome.summary
-    return _complete([summaries[each.folder] for each in study if each.folder in summaries], failures)
+            assert job.folder is not None
+            outcomes[job.folder] = outcome.summary if isinstance(outcome, Result) else outcome
+    return _complete([outcomes[each.folder] for each in study])
 
 
 def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: StudyObserver) -> list[dict[str, Any]]:
     """Play runs one after the other in this process."""
-    summaries, failures = [], []
+    outcomes: list[dict[str, Any] | FedHVError] = []
     for each in study:
         try:
-            summaries.append(each(problem, observer))
+            outcomes.append(each(problem, observer))
         except (Interrupted, InputError):
             raise
         except FedHVError as error:
-            failures.append(error)
-    return _complete(summaries, failures)
+            outcomes.append(error)
+    return _complete(outcomes)
 
 
-def _complete(summaries: list[dict[str, Any]], failures: Sequence[FedHVError]) -> list[dict[str, Any]]:
+def _complete(outcomes: Sequence[dict[str, Any] | FedHVError]) -> list[dict[str, Any]]:
+    """The summaries, if no run failed."""
+    summaries = [outcome for outcome in outcomes if not isinstance(outcome, FedHVError)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, FedHVError)]
     if failures:
         raise StudyFailed(summaries, failures)
     return summaries
@@ -239,64 +236,6 @@ def _complete(summaries: list[dict[str, Any]], failures: Sequence[FedHVError]) -
 def _progress_of(execution: Execution) -> Progress:
     last = next((record for record in reversed(execution.history.records) if "evaluation" in record), None)
     return execution.job.label, execution.done, execution.job.plan.rounds, last
-
-
-def in_parallel(study: Sequence[StudyRun], workers: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
-    """Play runs in worker processes; `tick` is called a few times a second.
-
-    When the user interrupts, every worker stops its run at a checkpoint. A worker that dies takes no finished
-    work with it: the same study goes on where it was.
-    """
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet_worker) as pool:
-        futures = [pool.submit(_in_worker, each) for each in study]
-        waiting: set[Future[dict[str, Any]]] = set(futures)
-        try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
-                tick()
-                for future in done:
-                    if isinstance(future.exception(), BrokenProcessPool | Interrupted | InputError):
-                        future.result()
-            failures = [error for error in (future.exception() for future in futures) if error is not None]
-            for error in failures:
-                if not isinstance(error, FedHVError):
-                    raise error  # a mistake of the program, not of a run
-            finished = [future.result() for future in futures if future.exception() is None]
-            return _complete(finished, [error for error in failures if isinstance(error, FedHVError)])
-        except KeyboardInterrupt:
-            raise Interrupted("Stopped; every run can be resumed.") from None
-        except BrokenProcessPool:
-            raise FedHVError("A worker process died. The same command goes on where it was.") from None
-        finally:
-            for future in waiting:
-                future.cancel()
-            for child in multiprocessing.active_children():
-                if waiting:
-                    child.terminate()
-
-
-def _quiet_worker() -> None:
-    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-_stopped = False
-"""In a worker: whether it has been told to stop; the pool may have handed it another run already."""
-
-
-def _in_worker(each: StudyRun) -> dict[str, Any]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        global _stopped
-        _stopped = True
-        raise KeyboardInterrupt
-
-    if _stopped:
-        raise Interrupted(f"{each.label} was not started.")
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        return each()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _progress(each: StudyRun) -> Progress:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv import toml
-from fedhv.checkpoint import NAME, PREVIOUS, Checkpoint, _load
+from fedhv.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
 from fedhv.cohort import ReportBudget
 from fedhv.config import Setting, setting_from_tables
 from fedhv.errors import InputError, unknown
@@ -203,7 +203,7 @@ def stored_models(run: Run, layout: Layout, names: tuple[str, ...]) -> tuple[lis
 
 
 def _checkpoint(run: Run, name: str) -> Checkpoint | None:
-    return _load(run.folder / name, run.start) if (run.folder / name).exists() else None
+    return read_checkpoint(run.folder / name, run.start) if (run.folder / name).exists() else None
 
 
 def _final(run: Run, layout: Layout) -> Checkpoint | None:

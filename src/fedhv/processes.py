@@ -1,0 +1,76 @@
+"""Calls in worker processes that can be interrupted, and of which one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from types import FrameType
+from typing import Any, TypeVar
+
+from fedhv.errors import FedHVError, InputError
+from fedhv.jobs import Interrupted
+
+T = TypeVar("T")
+
+
+def in_processes(calls: Sequence[Callable[[], T]], workers: int, tick: Callable[[], None]) -> list[T | FedHVError]:
+    """What each call returned, or why it could not; `tick` is called a few times a second.
+
+    When the user interrupts, every worker's call is interrupted too and ends in its own good order. A worker that
+    dies takes no finished work with it.
+    """
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet_worker) as pool:
+        futures = [pool.submit(_in_worker, call) for call in calls]
+        waiting: set[Future[T]] = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
+                tick()
+                for future in done:
+                    _outcome(future)
+            return [_outcome(future) for future in futures]
+        except KeyboardInterrupt:
+            raise Interrupted("Stopped; every run can be resumed.") from None
+        except BrokenProcessPool:
+            raise FedHVError("A worker process died. The same command goes on where it was.") from None
+        finally:
+            for future in waiting:
+                future.cancel()
+            for child in multiprocessing.active_children():
+                if waiting:
+                    child.terminate()
+
+
+def _outcome(future: Future[Any]) -> Any:
+    """A call's result or its failure; bad input, an interruption and mistakes of the program end everything."""
+    error = future.exception()
+    if isinstance(error, FedHVError) and not isinstance(error, InputError | Interrupted):
+        return error
+    return future.result()
+
+
+def _quiet_worker() -> None:
+    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+_stopped = False
+"""In a worker: whether it has been told to stop; the pool may have handed it another call already."""
+
+
+def _in_worker(call: Callable[[], T]) -> T:
+    def stop(number: int, frame: FrameType | None) -> None:
+        global _stopped
+        _stopped = True
+        raise KeyboardInterrupt
+
+    if _stopped:
+        raise Interrupted("Not started.")
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        return call()
+    finally:
+        signal.signal(signal.SIGTERM, before)
