@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 .PHONY: help demo test coverage lint format clean
 
 help:
-	@echo "make demo      the four methods on the embedded benchmark, and a table"
+	@echo "make demo      the four methods on the embedded benchmark, a table and a page"
 	@echo "make test      the tests"
 	@echo "make coverage  the tests, with line and branch coverage"
 	@echo "make lint      ruff and mypy"
@@ -27,6 +27,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
 	@$(BIN)/fedhv compare digits --seeds 0 --out runs/demo
+	@$(BIN)/fedhv report runs/demo --no-figures --quiet
+	@echo "Its page, to open in a browser: runs/demo/report/index.html"
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2

@@ -1,0 +1,151 @@
+"""From folders to a study: which runs there are, how they are grouped, and what is missing."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from fedhv.errors import InputError
+from fedhv.report import read_study
+from fedhv.report.reading import Reader
+from report.studies import write_run, write_study
+
+METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
+
+
+def labels(study):
+    return [group.label for setting in study.settings for group in setting.groups]
+
+
+def test_methods_come_in_the_papers_order_with_others_before_its_own(tmp_path):
+    study = read_study([write_study(tmp_path / "s", (*reversed(METHODS), "mine", "another"))])
+    assert labels(study) == ["Uniform", "FSMGDA", "FedCMOO", "another", "mine", "FedHV"]
+    assert study.title == "s"
+    assert study.notes == ()
+
+
+def test_runs_are_found_at_any_depth_and_calibrations_are_not(tmp_path):
+    write_study(tmp_path / "a" / "b", seeds=(0,))
+    write_run(tmp_path / "a" / "calibration" / "seed0", method="uniform", seed=7)
+    write_run(tmp_path / "a" / "b" / "fedhv-seed0" / "calibration" / "seed0", method="uniform", seed=8)
+    write_run(tmp_path / "a" / "report", method="uniform", seed=9)  # an odd name, but a run
+    study = read_study([tmp_path])
+    assert sorted(run.name for run in study.runs) == ["a/b/fedhv-seed0", "a/b/uniform-seed0", "a/report"]
+
+
+def test_one_run_is_a_study(tmp_path):
+    study = read_study([write_run(tmp_path / "only")])
+    assert [run.name for run in study.runs] == ["only"]
+    assert study.notes == ("digits: one seed only, so there are no standard deviations",)
+
+
+def test_several_folders_make_one_study_and_a_folder_counts_once(tmp_path):
+    write_study(tmp_path / "a", ("fedhv",), (0,))
+    write_study(tmp_path / "b", ("uniform",), (0,))
+    study = read_study([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
+    assert sorted(run.name for run in study.runs) == ["a/fedhv-seed0", "b/uniform-seed0"]
+    assert study.title == "a, b"
+
+
+def test_the_same_run_in_two_folders_counts_once_and_the_further_one_wins(tmp_path):
+    write_run(tmp_path / "short", rounds=12, done=4)
+    write_run(tmp_path / "whole", rounds=12)
+    study = read_study([tmp_path])
+    assert [run.name for run in study.runs] == ["whole"]
+    assert study.notes[0] == "short is left out: whole has its method, hyper-parameters and seed"
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        read_study([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="at least one"):
+        Reader([])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("= broken", "not valid TOML"),
+        ("[setting]\nname = 'x'\n", "`run.method` and `run.seed`"),
+        ("[run]\nmethod = 3\nseed = 0\n", "`run.method` and `run.seed`"),
+    ],
+)
+def test_a_run_without_a_readable_config_is_left_out(tmp_path, text, reason):
+    write_study(tmp_path)
+    (tmp_path / "fedhv-seed0" / "config.toml").write_text(text)
+    study = read_study([tmp_path])
+    assert len(study.runs) == 3
+    assert study.notes[0].startswith("fedhv-seed0 is left out: ")
+    assert reason in study.notes[0]
+
+
+def test_damaged_summaries_and_references_are_noted(tmp_path):
+    run = write_run(tmp_path / "r", finished=False)
+    (run / "summary.json").write_text("{")
+    (run / "reference.toml").write_text("values = 'none'")
+    study = read_study([run])
+    assert any("summary.json could not be read" in note for note in study.notes)
+    assert any("reference.toml could not be read" in note for note in study.notes)
+    assert study.runs[0].finished  # all of its rounds are there
+
+
+def test_files_that_lead_out_of_the_study_are_not_followed(tmp_path):
+    secret = write_study(tmp_path / "elsewhere", ("fedhv",), (0,))
+    study = write_study(tmp_path / "study", ("uniform",), (0,))
+    (study / "linked").symlink_to(secret / "fedhv-seed0")
+    (study / "files").mkdir()
+    for name in ("config.toml", "history.jsonl"):
+        (study / "files" / name).symlink_to(secret / "fedhv-seed0" / name)
+    read = read_study([study])
+    assert [run.name for run in read.runs] == ["uniform-seed0"]
+    assert "files is left out: its files are links" in read.notes
+
+
+def test_missing_seeds_unfinished_runs_and_different_lengths_are_said(tmp_path):
+    write_study(tmp_path, METHODS, (0, 42), rounds=12)
+    shutil.rmtree(tmp_path / "fsmgda-seed42")
+    for name in ("fedhv-seed42", "uniform-seed0", "uniform-seed42", "fedcmoo-seed0"):
+        shutil.rmtree(tmp_path / name)
+    write_run(tmp_path / "fedhv-seed42", seed=42, rounds=12, done=5)
+    write_run(tmp_path / "uniform-seed0", method="uniform", rounds=12, done=2)
+    write_run(tmp_path / "uniform-seed42", method="uniform", seed=42, rounds=12, done=0)
+    write_run(tmp_path / "fedcmoo-seed0", method="fedcmoo", rounds=20)
+    notes = read_study([tmp_path]).notes
+    assert "digits: FSMGDA has no run with seed 42" in notes
+    assert "digits: fedhv-seed42 has not finished: 5 of 12 rounds; tables leave it out" in notes
+    assert "digits: uniform-seed0 has not finished: 2 of 12 rounds, none of them evaluated" in notes
+    assert "digits: uniform-seed42 has no rounds yet" in notes
+    lengths = next(note for note in notes if "different numbers" in note)
+    assert lengths.endswith("12 (Uniform, FSMGDA, FedCMOO seed 42, FedHV); 20 (FedCMOO seed 0)")
+
+
+def test_different_references_are_said(tmp_path):
+    write_study(tmp_path, ("fedhv",))
+    path = tmp_path / "fedhv-seed42" / "reference.toml"
+    path.write_text(path.read_text().replace("2.45", "2.46", 1))
+    assert "digits: runs of FedHV have different references" in read_study([tmp_path]).notes
+
+
+def test_a_setting_name_with_other_tasks_is_another_setting(tmp_path):
+    write_run(tmp_path / "a", tasks=("x", "y"))
+    write_run(tmp_path / "b", tasks=("x", "y", "z"), method="uniform")
+    write_run(tmp_path / "c", tasks=("x", "y"), method="fsmgda", done=0)
+    study = read_study([tmp_path])
+    assert [(setting.name, setting.tasks, len(setting.runs)) for setting in study.settings] == [
+        ("digits", ("x", "y"), 2),
+        ("digits #2", ("x", "y", "z"), 1),
+    ]
+
+
+def test_only_what_has_changed_is_read_again(tmp_path):
+    reader = Reader([write_study(tmp_path / "s")])
+    first, _ = reader.read()
+    before = reader.fingerprint()
+    second, _ = reader.read()
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    history = tmp_path / "s" / "fedhv-seed0" / "history.jsonl"
+    history.write_text(history.read_text()[:-40])
+    assert reader.fingerprint() != before
+    third, _ = reader.read()
+    assert [a is b for a, b in zip(first, third, strict=True)].count(False) == 1

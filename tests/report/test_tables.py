@@ -1,0 +1,142 @@
+"""Tables, character by character, from histories that are fixed by hand.
+
+After a wanted change: FEDHV_WRITE_GOLDEN=1 pytest tests/report/test_tables.py, then read the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from fedhv.report import read_study, tables
+from fedhv.report.cells import Cell, ranked
+from fedhv.report.render import comma_separated, html, latex, markdown, terminal
+from fedhv.statistics import Spread
+from report.studies import write_fixed, write_run, write_study
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMATS = {"md": markdown, "csv": comma_separated, "tex": latex}
+
+
+@pytest.fixture(scope="module")
+def two_settings(tmp_path_factory):
+    """Two settings and an ablation: ties by rounding, exact ties, a missing method, one seed only."""
+    folder = tmp_path_factory.mktemp("golden") / "study"
+    # On the first setting 86.32 is the rounded mean of two methods (86.3233 and 86.3200): only one is best.
+    accuracies = {
+        "uniform": [(92.0, 86.31), (92.2, 86.32), (92.4, 86.34)],
+        "fsmgda": [(90.0, 85.0), (91.0, 84.0), (92.0, 86.0)],
+        "fedcmoo": [(93.0, 80.0), (93.0, 80.0), (93.0, 80.0)],
+        "fedhv": [(93.0, 86.31), (93.0, 86.32), (93.0, 86.33)],
+    }
+    losses = {"uniform": (0.25, 0.5), "fsmgda": (0.5, 0.5), "fedcmoo": (0.25, 0.5), "fedhv": (0.24, 0.5)}
+    for method, runs in accuracies.items():
+        for seed, accuracy in zip((0, 42, 2026), runs, strict=True):
+            write_fixed(folder / "a" / f"{method}-{seed}", method, seed, accuracy, losses[method], setting="alpha",
+                        seconds=0.5 + 0.001 * seed)  # fmt: skip
+    for method, accuracy in {"uniform": (50.0, 40.0), "fedhv": (60.0, 30.0)}.items():
+        write_fixed(folder / "b" / f"{method}-0", method, 0, accuracy, (1.0, 1.5), setting="beta_2")
+    for steps in (5, 20):
+        write_fixed(folder / "k" / f"fedhv-{steps}", "fedhv", 0, (93.0, 80.0 + steps), (0.25, 0.5), setting="alpha",
+                    local_steps=steps)  # fmt: skip
+    return {table.name: table for table in tables(read_study([folder]))}
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("name", ["main", "loss-hv", "per-task", "last-ten", "ablations", "reference", "costs"])
+def test_tables_are_what_they_were(two_settings, name, ending):
+    text = FORMATS[ending](two_settings[name])
+    path = GOLDEN / f"{name}.{ending}"
+    if os.environ.get("FEDHV_WRITE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_rankings_come_from_unrounded_means():
+    cells = ranked({"a": [86.3233], "b": [86.3200], "c": [80.0]}, higher=True, digits=2)
+    assert [cells[name].plain for name in "ab"] == ["86.32", "86.32"]
+    assert [cells[name].rank for name in "abc"] == [1, 2, 3]
+
+
+def test_equal_means_share_the_better_rank():
+    cells = ranked({"a": [1.0], "b": [1.0], "c": [2.0]}, higher=False, digits=2)
+    assert [cells[name].rank for name in "abc"] == [1, 1, 3]
+
+
+def test_nothing_is_best_without_a_competitor():
+    assert ranked({"a": [1.0, 2.0]}, higher=True, digits=2)["a"].rank is None
+
+
+def test_what_diverged_is_not_ranked():
+    cells = ranked({"a": [float("nan")], "b": [1.0], "c": [2.0], "d": []}, higher=True, digits=2)
+    assert [cells[name].rank for name in "abcd"] == [None, 2, 1, None]
+    assert cells["a"].plain == "nan"
+    assert cells["d"].plain == "–"
+
+
+@pytest.mark.parametrize(
+    ("cell", "plain", "in_latex"),
+    [
+        (Cell(spread=Spread(90.165, 0.18, 3)), "90.17 ± 0.18", r"$90.17\pm0.18$"),
+        (Cell(spread=Spread(90.0, None, 1), rank=1), "90.00", r"\textbf{\boldmath$90.00$}"),
+        (Cell(spread=Spread(2.2e16, 3e14, 3), rank=2), "(2.20 ± 0.03)e16", r"\underline{$(2.20\pm0.03)\times10^{16}$}"),
+        (Cell(spread=Spread(2.2e16, None, 1)), "2.20e16", r"$2.20\times10^{16}$"),
+        (Cell(spread=Spread(1.5, 0.0, 3), exact=True, digits=1), "1.5", "$1.5$"),
+    ],
+)
+def test_numbers_are_written_as_the_paper_writes_them(two_settings, cell, plain, in_latex):
+    assert cell.plain == plain
+    table = two_settings["main"]
+    shown = latex(type(table)("t", "T", "", table.columns[:1], (((cell,),),)))
+    assert f"{in_latex} \\\\" in shown
+
+
+def test_latex_rows_have_as_many_cells_as_there_are_columns(two_settings):
+    for table in two_settings.values():
+        text = latex(table)
+        rows = [line for line in text.split(r"\midrule")[1].splitlines() if line.endswith(r"\\")]
+        assert {line.replace(r"\&", "").count("&") for line in rows} == {len(table.columns) - 1}
+        assert text.count("{") == text.count("}")
+
+
+def test_names_are_escaped_in_every_format(tmp_path):
+    name = "<script>alert(1)</script>|a_b"
+    write_study(tmp_path, ("fedhv", name.replace("/", "∕")), (0,), setting=name, tasks=(name, "=1+1"))
+    for table in tables(read_study([tmp_path])):
+        assert "<script>" not in markdown(table).replace("<u>", "").replace("</u>", "")
+        assert "<script>" not in html(table)
+        assert "a_b" not in latex(table)
+        rows = list(csv.reader(io.StringIO(comma_separated(table))))
+        assert len({len(row) for row in rows}) == 1
+        assert not any(value.startswith("=") for row in rows for value in row)
+        terminal(table)
+
+
+def test_csv_is_unrounded(two_settings):
+    (row, *_) = csv.DictReader(io.StringIO(comma_separated(two_settings["main"])))
+    assert float(row["Uniform Worst mean"]) == pytest.approx(86.32333333333334, abs=1e-12)
+    assert row["Uniform Worst runs"] == "3"
+
+
+def test_unfinished_runs_count_only_where_none_has_finished(tmp_path):
+    write_study(tmp_path, ("uniform",), rounds=12)
+    write_run(tmp_path / "late", method="uniform", seed=7, rounds=12, done=4)
+    write_run(tmp_path / "going", method="fedhv", rounds=12, done=4)
+    table = tables(read_study([tmp_path]))[0]
+    rows = {row[1].text: row[-1].text for row in table.rows}
+    assert rows == {"Uniform": "2", "FedHV*": "1"}
+    assert "has not finished" in table.caption
+
+
+def test_last_ten_averages_the_last_ten(tmp_path):
+    write_run(tmp_path / "r", rounds=30, every=2)
+    study = read_study([tmp_path])
+    values = study.runs[0].evaluations.values("mean_accuracy")
+    table = next(table for table in tables(study) if table.name == "last-ten")
+    assert len(values) == 15
+    assert table.rows[0][2].spread.mean == pytest.approx(values[-10:].mean())

@@ -1,0 +1,69 @@
+"""Ablations are recognised from what the configurations of runs have in common."""
+
+from __future__ import annotations
+
+from fedhv.report import read_study
+from fedhv.report.variants import factor
+from report.studies import write_run, write_study
+
+
+def test_a_star_of_variations_has_its_centre_as_default(tmp_path):
+    for steps in (1, 5, 10, 20):
+        write_study(tmp_path / f"K{steps}", ("fedhv",), local_steps=steps)
+    for participants in (5, 20):
+        write_study(tmp_path / f"M{participants}", ("fedhv",), participants=participants)
+    for budget in (1, 2):
+        write_study(tmp_path / f"B{budget}", ("fedhv",), parameters={"report": budget})
+    write_study(tmp_path / "others", ("uniform", "fedcmoo"))
+    (setting,) = read_study([tmp_path]).settings
+    assert [group.label for group in setting.groups] == ["Uniform", "FedCMOO", "FedHV"]
+    found = {sweep.factor.symbol: sweep.values for sweep in setting.sweeps}
+    assert found == {"B_rep": (1, 2, "all"), "M": (5, 6, 20), "K": (1, 5, 10, 20)}
+    assert list(found) == ["B_rep", "M", "K"]  # the paper's order
+    assert all(len(group.runs) == 2 for sweep in setting.sweeps for group in sweep.groups)
+
+
+def test_a_single_sweep_takes_the_shipped_value_as_default(tmp_path):
+    for steps in (20, 10, 5):
+        write_run(tmp_path / f"K{steps}", local_steps=steps)
+    (setting,) = read_study([tmp_path]).settings
+    assert [group.label for group in setting.groups] == ["FedHV"]
+    assert setting.groups[0].runs[0].config["setting"]["training"]["local_steps"] == 10
+
+
+def test_two_differences_at_once_are_compared_rather_than_swept(tmp_path):
+    write_run(tmp_path / "default")
+    write_run(tmp_path / "other", seed=42)
+    write_run(tmp_path / "both", local_steps=5, participants=3)
+    (setting,) = read_study([tmp_path]).settings
+    assert [group.label for group in setting.groups] == ["FedHV", "FedHV (M = 3, K = 5)"]
+    assert setting.sweeps == ()
+
+
+def test_a_method_without_default_run_is_compared_with_all_its_variants(tmp_path):
+    write_study(tmp_path / "rest", ("uniform", "fsmgda"))
+    write_run(tmp_path / "a", local_steps=5)
+    write_run(tmp_path / "b", local_steps=20)
+    (setting,) = read_study([tmp_path]).settings
+    assert [group.label for group in setting.groups] == ["Uniform", "FSMGDA", "FedHV (K = 5)", "FedHV (K = 20)"]
+    assert [sweep.values for sweep in setting.sweeps] == [(5, 20)]
+
+
+def test_rounds_and_evaluations_make_no_variant(tmp_path):
+    write_run(tmp_path / "a", rounds=12, every=4)
+    write_run(tmp_path / "b", rounds=8, every=2, seed=42)
+    (setting,) = read_study([tmp_path]).settings
+    assert [len(group.runs) for group in setting.groups] == [2]
+
+
+def test_whole_and_decimal_numbers_are_the_same_value(tmp_path):
+    write_run(tmp_path / "a", parameters={"server_lr": 1})
+    write_run(tmp_path / "b", parameters={"server_lr": 1.0}, seed=42)
+    assert len(read_study([tmp_path]).settings[0].groups) == 1
+
+
+def test_hyper_parameters_of_other_methods_keep_their_own_names():
+    assert factor("methods.mine.report").symbol == "B_rep"
+    assert factor("methods.mine.inner_steps").title == "Inner steps"
+    assert factor("methods.mine.a_b").latex == r"\text{a\_b}"
+    assert factor("federation.samples_per_client").title == "Samples per client"

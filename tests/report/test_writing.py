@@ -1,0 +1,103 @@
+"""`fedhv report`: what is written where, what is said, and what is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedhv.errors import InputError
+from fedhv.report import write_report
+from report.studies import write_run, write_study
+
+
+def test_a_report_has_tables_figures_and_a_page(command, tmp_path):
+    study = write_study(tmp_path / "study", rounds=4)
+    outcome = command("report", study, "--jobs", 1)
+    assert outcome.code == 0
+    report = study / "report"
+    assert (report / "index.html").is_file()
+    assert {path.suffix for path in (report / "tables").iterdir()} == {".md", ".csv", ".tex"}
+    figures = {path.name for path in (report / "figures").iterdir()}
+    assert {"curves.png", "curves.pdf", "labels.png", "examples.pdf"} <= figures
+    assert "### Mean and worst accuracy" in (report / "tables.md").read_text()
+    assert "MeanAcc %" in outcome.out
+    assert str(report / "index.html") in outcome.out
+    assert "figures (PNG, PDF)" in outcome.out
+
+
+def test_what_is_missing_is_said_on_the_terminal_too(command, tmp_path):
+    write_run(tmp_path / "study" / "[bold]x", rounds=12, done=4)
+    outcome = command("report", tmp_path / "study", "--no-figures")
+    assert "[bold]x has not finished: 4 of 12 rounds" in outcome.out
+    assert not (tmp_path / "study" / "report" / "figures").exists()
+
+
+def test_a_report_can_be_made_again_and_forgets_what_is_gone(tmp_path):
+    study = write_study(tmp_path / "study")
+    out = tmp_path / "out"
+    write_report([study], out, figures=False)
+    stale = out / "tables" / "ablations.tex"
+    stale.write_text("old")
+    kept = out / "notes.txt"
+    kept.write_text("mine")
+    write_report([study], out, figures=False)
+    assert not stale.exists()
+    assert kept.read_text() == "mine"
+
+
+def test_a_report_is_no_run_of_the_next_report(tmp_path):
+    study = write_study(tmp_path / "study")
+    first = write_report([study], figures=False)
+    second = write_report([study], figures=False)
+    assert (first.files, first.notes) == (second.files, second.notes)
+
+
+def test_the_same_study_gives_the_same_files(tmp_path):
+    study = write_study(tmp_path / "study")
+    a = write_report([study], tmp_path / "a", figures=False)
+    b = write_report([study], tmp_path / "b", figures=False)
+    for one, other in zip(a.files, b.files, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["run", "file", "others"])
+def test_folders_of_something_else_are_never_written_to(tmp_path, what):
+    study = write_study(tmp_path / "study")
+    out = tmp_path / "out"
+    if what == "run":
+        out = study / "fedhv-seed0"
+    elif what == "file":
+        out.write_text("x")
+    else:
+        out.mkdir()
+        (out / "index.html").write_text("<html>somebody's page</html>")
+    before = sorted(out.iterdir()) if out.is_dir() else out.read_text()
+    with pytest.raises(InputError, match=r"--out|should be a folder"):
+        write_report([study], out)
+    assert (sorted(out.iterdir()) if out.is_dir() else out.read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "Found no such folder"),
+        (["empty"], "found no run"),
+        (["study", "empty"], "--out"),
+        (["broken"], "not valid TOML"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, arguments, message):
+    write_study(tmp_path / "study")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.toml").write_text("= ")
+    outcome = command("report", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_several_folders_go_where_one_says(command, tmp_path):
+    write_study(tmp_path / "a", ("fedhv",))
+    write_study(tmp_path / "b", ("uniform",))
+    assert command("report", "a", "b", "--out", "both", "--no-figures", "--quiet").out == ""
+    assert "<h1>a, b</h1>" in (tmp_path / "both" / "index.html").read_text()
