@@ -1,5 +1,7 @@
 """Calibration: uniform-weight rounds, the componentwise maximum over rounds and runs, plus a margin."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from problems import SETTING, everything_random, quadratic
@@ -169,3 +171,12 @@ def test_a_reference_for_other_tasks_is_refused():
         run(everything_random(), "fedhv", rounds=1, reference=Reference((1.0, 2.0), ("a", "b")))
     with pytest.raises(InputError, match="should have 2 values"):
         run(everything_random(), FedHV(reference=(1.0,)), rounds=1)
+
+
+def test_a_setting_that_names_itself_is_calibrated_with_its_changes(setting_file, command):
+    """Not with the file as it was before the changes."""
+    changes = ["--set", "calibration.setting=small", "--set", "federation.alpha=100.0"]
+    assert command("calibrate", setting_file, *changes, "--out", "named.toml", "-q").code == 0
+    assert command("calibrate", setting_file, *changes[2:], "--out", "plain.toml", "-q").code == 0
+    named, plain = (read_reference(Path(f"{name}.toml")) for name in ("named", "plain"))
+    assert named.values == plain.values

@@ -11,7 +11,7 @@ from fedhv.client import Client
 from fedhv.cohort import Cohort, minibatches, report_positions
 from fedhv.compression import Compressed
 from fedhv.messages import TaskGradientReplies, TaskGradientsReply
-from fedhv.parameters import initial_model
+from fedhv.parameters import flatten, initial_model
 from fedhv.random import Purpose
 
 
@@ -367,7 +367,7 @@ def test_heads_may_be_named_and_without_any_everything_is_shared():
 
 def test_the_flat_vector_is_the_modules_parameters_in_order():
     client = Client(problem())
-    assert torch.equal(client.layout.flatten(loaded(Small, THETA)), THETA)
+    assert torch.equal(flatten(loaded(Small, THETA)), THETA)
     named = client.layout.unflatten(THETA)
     assert all(torch.equal(named[name], value) for name, value in loaded(Small, THETA).named_parameters())
 

@@ -1,14 +1,27 @@
 """`fedhv.run`: what comes back, what is on disk, and that nothing is written when the input is bad."""
 
+import copy
 import json
 import tomllib
 
+import numpy as np
 import pytest
 import torch
 from problems import Small, benchmark, everything_random
 from safetensors.torch import load_file
 
-from fedhv import Clients, FedHV, FedHVError, InputError, Problem, Reference, Uniform, load_setting, run
+from fedhv import (
+    Clients,
+    FedHV,
+    FedHVError,
+    InputError,
+    Problem,
+    Reference,
+    Uniform,
+    classification,
+    load_setting,
+    run,
+)
 from fedhv.config import setting_from_tables
 from fedhv.folders import read_result
 from fedhv.observer import Observer
@@ -299,3 +312,31 @@ def test_a_calibration_that_diverges_gives_no_reference(tmp_path):
 def test_a_benchmark_may_be_divided_by_hand():
     problem = Problem.divide(benchmark(), Clients.of([range(50), range(40, 120), [200, 201]]))
     assert run(problem, "uniform", rounds=1, override=["training.local_steps=1"]).rounds == 1
+
+
+def test_a_result_can_be_copied(tmp_path):
+    result = play("uniform")
+    assert copy.deepcopy(result).summary == result.summary
+    with pytest.raises(AttributeError):
+        _ = result.nothing_of_the_kind
+
+
+@pytest.mark.parametrize("method", ["fedhv", "fsmgda", "fedcmoo"])
+def test_a_model_whose_tasks_share_nothing_is_refused(method):
+    class Apart(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+
+        def forward(self, inputs):
+            return [head(inputs) for head in self.heads]
+
+    client = (np.zeros((4, 2), np.float32), [np.zeros(4, np.int64)] * 2)
+    tasks = [classification("a", 2), classification("b", 2)]
+    with pytest.raises(InputError, match="should share parameters"):
+        run(Problem.from_clients(Apart, tasks, [client], client), method)
+
+
+def test_tf32_is_refused_on_a_cpu():
+    with pytest.raises(InputError, match="tf32"):
+        run("digits", "uniform", rounds=1, device="cpu", precision="tf32")

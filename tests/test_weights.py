@@ -242,3 +242,15 @@ def test_the_log_hypervolume_is_refused_outside_its_domain(function):
         function([1.0, 3.0], [2.0, 3.0])
     with pytest.raises(InputError, match="below its reference"):
         function(torch.tensor([1.0, 3.5]), torch.tensor([2.0, 3.0]))
+
+
+def test_a_reference_is_not_rounded_to_the_losses_precision():
+    losses, reference = np.array([2.0, 1.0], np.float32), [2.00000003, 1.00000001]
+    weights = inverse_slack_weights(losses, reference, floor=1e-12)
+    s = np.array(reference) - losses.astype(np.float64)
+    assert weights == pytest.approx((1 / s) / (1 / s).sum(), rel=1e-5)
+
+
+def test_batches_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="one number per task"):
+        inverse_slack_weights(np.zeros((2, 3)), np.ones((5, 3)))

@@ -7,7 +7,8 @@ from typing import Any
 
 from fedhv.config import Setting, override_setting
 from fedhv.engines import Choice, choose_engine
-from fedhv.folders import Result
+from fedhv.errors import InputError
+from fedhv.folders import Result, check_folder
 from fedhv.jobs import Job
 from fedhv.methods import FedHV, Method, Uniform
 from fedhv.observer import Observer, Renamed
@@ -39,28 +40,67 @@ def calibrate(
         observer: Is told about progress.
     """
     observer = observer or Observer()
-    rule, under = setting.calibration, setting
-    if rule.setting is not None and rule.setting != setting.name:
-        under, problem = resolve(rule.setting, data=data)
-    elif problem is None:
-        under, problem = resolve(setting, data=data)
+    rule = setting.calibration
+    under, examples = calibrated_under(setting, problem, data)
     rates = method or setting.method(FedHV.name)
-    uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all")
-    brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
     observer.say(
         f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )
     runs: list[Result] = []
-    for seed in rule.seeds:
-        place = folder / f"seed{seed}" if folder else None
-        job = Job(brief, problem, uniform, seed, choice or choose_engine(), place)
+    for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder):
         job.open(resume=True)
-        runs.append(job.execute(Renamed(observer, f"calibration seed {seed}")))
-    tasks = tuple(task.name for task in problem.tasks)
+        runs.append(job.execute(Renamed(observer, f"calibration seed {job.seed}")))
+    tasks = tuple(task.name for task in examples.tasks)
     reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
+
+
+def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
+    """The setting and the problem that a calibration runs on: the setting's own, or those that it names."""
+    other = setting.calibration.setting
+    if other is None or other == setting.name:
+        return (setting, problem) if problem is not None else resolve(setting, data=data)
+    under, examples = resolve(other, data=data)
+    if problem is not None:
+        names, found = ([task.name for task in each.tasks] for each in (problem, examples))
+        if names != found:
+            raise InputError(
+                f"`calibration.setting` should have the tasks {', '.join(names)}. Found those of '{other}'."
+            )
+    return under, examples
+
+
+def check_calibration(
+    reference: Reference, setting: Setting, problem: Problem, choice: Choice, data: str | None, folder: Path
+) -> None:
+    """Refuse a kept reference that this setting would not have given; `folder` holds its calibration runs."""
+    rates = setting.method(FedHV.name)
+    under, examples = calibrated_under(setting, problem, data)
+    made, rule = reference.provenance, setting.calibration
+    kept = (made.setting, made.seeds, made.rounds, made.margin, made.server_lr, made.local_lr)
+    wanted = (under.name, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr)
+    if kept != wanted:
+        raise InputError(
+            f"The reference kept in {folder.parent} was calibrated otherwise: expected (setting, seeds, rounds, "
+            f"margin, rates) {wanted}, found {kept}. Choose another --out."
+        )
+    for job in _jobs(setting, under, examples, rates, choice, folder):
+        if job.folder is not None and job.folder.exists():
+            check_folder(job.folder, job.config(), resume=True)
+
+
+def _jobs(
+    setting: Setting, under: Setting, problem: Problem, rates: Method, choice: Choice, folder: Path | None
+) -> list[Job]:
+    """The calibration runs: uniform weights at the method's own rates, reports from every example."""
+    rule = setting.calibration
+    uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all")
+    brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
+    return [
+        Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None) for seed in rule.seeds
+    ]
 
 
 def _reference(

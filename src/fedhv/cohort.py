@@ -74,11 +74,11 @@ def sample_cohort(seed: int, round: int, population: int, participants: int, loc
 
 
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
-    """Positions 0 … n−1 of the examples in each step's minibatch, shape (steps, min(b, n))."""
+    """Positions 0 … n−1 of the examples in each step's minibatch, shape (steps, b); b is at most n in epochs."""
     steps = local.steps if steps is None else steps
-    b = min(local.batch_size, n)
     if local.sampling == "replacement":
-        return rng.integers(n, size=(steps, b))
+        return rng.integers(n, size=(steps, local.batch_size))
+    b = min(local.batch_size, n)
     per_epoch = n // b
     epochs = -(-steps // per_epoch)
     orders = [rng.permutation(n)[: per_epoch * b] for _ in range(epochs)]

@@ -48,7 +48,11 @@ def make_folder(path: Path) -> Path:
 def locked(folder: Path) -> Iterator[None]:
     """Keep every other process out of a folder; the lock goes with the process, however that ends."""
     path = folder / ".lock"
-    with path.open("a") as file:
+    try:
+        file = path.open("a")
+    except OSError as error:
+        raise InputError(f"The folder {folder} cannot be written: {error.strerror or error}.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

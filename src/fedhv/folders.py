@@ -42,6 +42,8 @@ class Result:
 
     def __getattr__(self, name: str) -> Any:
         """Everything in the summary is an attribute: `result.worst_accuracy`."""
+        if name == "summary":  # asked for while a copy is being made, before it has one
+            raise AttributeError(name)
         try:
             return self.summary[name]
         except KeyError:
@@ -77,6 +79,13 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
+    check_folder(folder, config, resume)
+    make_folder(folder)
+    write_atomic(folder / "config.toml", toml.write(config))
+
+
+def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Refuse a place where this run cannot go; writes nothing."""
     path = folder / "config.toml"
     if os.path.exists(folder) and not folder.is_dir():  # unlike Path.exists, also of names that are too long
         raise InputError(f"{folder} should be a folder. Found a file.")
@@ -84,10 +93,15 @@ def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
         _same_run(path, toml.read(path), config)
-    elif os.path.exists(folder) and any(entry.name != ".lock" for entry in folder.iterdir()):
+    elif os.path.exists(folder) and _entries(folder) - {".lock"}:
         raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
-    make_folder(folder)
-    write_atomic(path, toml.write(config))
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except OSError as error:
+        raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

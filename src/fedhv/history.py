@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ class History:
             if [record["round"] for record in self.records] != list(range(1, keep + 1)):
                 raise InputError(f"{path} does not hold rounds 1 to {keep}. Delete {folder} to start the run anew.")
         write_atomic(path, "".join(_line(record) for record in self.records))
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise FedHVError(f"{path} could not be written: {error.strerror or error}.") from None
 
     def append(self, record: dict[str, Any]) -> None:
         """Add one round."""
@@ -39,6 +43,11 @@ class History:
                 self._file.flush()
             except OSError as error:
                 raise FedHVError(f"{self._file.name} could not be written: {error.strerror or error}.") from None
+
+    def sync(self) -> None:
+        """Make sure that the rounds so far survive a loss of power."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

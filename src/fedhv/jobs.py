@@ -29,6 +29,7 @@ from fedhv.folders import Result, open_folder
 from fedhv.history import History
 from fedhv.methods.base import Method
 from fedhv.observer import Observer
+from fedhv.parameters import flatten
 from fedhv.problem import Problem
 from fedhv.reference import Reference
 from fedhv.simulation import Plan, Round, initial_state, rounds, simulate_together
@@ -200,6 +201,7 @@ class Execution:
     def save(self) -> None:
         """Write a checkpoint, if there is anything new."""
         if self.job.folder is not None and self.done > self._saved:
+            self.history.sync()  # a checkpoint is worth nothing without the rounds before it
             save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
         self._saved, self._saved_at = self.done, time.monotonic()
 
@@ -238,7 +240,7 @@ def rehearse(problem: Problem) -> None:
     """Show the model two examples, so that a model, loss or score that does not fit is found before a run starts."""
     client = Client(problem)
     batch = client.ready(client.train_examples[:2])
-    theta = client.layout.flatten(client.network.module)
+    theta = flatten(client.network.module)
     with torch.no_grad():
         client.example_losses(theta, batch, training=False)
         outputs = client.network(theta, batch.inputs, training=False)

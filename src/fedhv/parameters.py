@@ -45,6 +45,8 @@ class Layout:
             if not any(_within(name, prefix) for name in parameters):
                 raise InputError(f"No parameter of the model lies under the head '{prefix}'.")
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
+        if parameters and -1 not in owners:
+            raise InputError("The model's tasks should share parameters. Found none outside its heads.")
         return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
 
     @property
@@ -71,14 +73,15 @@ class Layout:
         parts = torch.split(vectors, self.sizes, dim=-1)
         return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
 
-    def flatten(self, module: nn.Module) -> Tensor:
-        """θ from a module's parameters."""
-        return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])
-
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Named views into θ."""
         parts = torch.split(theta, self.sizes)
         return {n: part.view(s) for n, part, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """θ from a module's parameters."""
+    return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])
 
 
 def _within(name: str, prefix: str) -> bool:
@@ -135,4 +138,4 @@ def initial_model(factory: Callable[[], nn.Module], seed: int) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = factory()
-    return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])
+    return flatten(module)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedhv.calibration import calibrate
+from fedhv.calibration import calibrate, calibrated_under
 from fedhv.config import Setting
 from fedhv.engines import choose_engine
 from fedhv.errors import InputError
@@ -61,6 +61,8 @@ def run(
     choice = choose_engine(engine, device, precision)
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
     rehearse(problem)
+    if given is None and getattr(chosen, "reference", ()) is None:
+        calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume)
     observer = observer or Observer()
     ready = prepare(job, observer, data)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhv.calibration import calibrate
+from fedhv.calibration import calibrate, calibrated_under, check_calibration
 from fedhv.config import Setting
 from fedhv.engines import Choice, choose_engine
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import make_folder
-from fedhv.folders import Result, read_summary
+from fedhv.folders import Result, check_folder
 from fedhv.history import NAME as HISTORY
 from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
 from fedhv.methods import METHODS, Method
@@ -133,13 +133,18 @@ def compare(
     frozen = resolve_reference(reference, setting, problem)
     if frozen is not None and not any(hasattr(method, "reference") for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")
+    rehearse(problem)  # bad input is found before anything is written
+    given, folder = frozen, Path(out)
     for method in chosen:
-        Job(setting, problem, method, min(seeds), choice)  # bad input is found before anything is written
-    rehearse(problem)
-    folder = make_folder(Path(out))
-    given = frozen
+        for seed in seeds:
+            place = folder / f"{method.label}-seed{seed}"
+            check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     if any(_needs_reference(method) for method in chosen):
+        if given is None:
+            calibrated_under(setting, problem, data)
+        make_folder(folder)
         frozen = _shared_reference(setting, problem, folder, frozen, choice, data, observer)
+    make_folder(folder)
     study = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
         StudyRun(
@@ -180,6 +185,8 @@ def _shared_reference(
         kept = read_reference(path)
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
+        if given is None and kept.provenance.source == "calibration":
+            check_calibration(kept, setting, problem, choice, data, folder / "calibration")
         return kept
     if given is None:
         observer.say("No reference was given.")
@@ -249,12 +256,6 @@ def _progress(each: StudyRun) -> Progress:
         if '"evaluation"' in line:
             return each.label, len(lines), total, json.loads(line)
     return each.label, len(lines), total, None
-
-
-def read_study(folder: Path) -> list[dict[str, Any]]:
-    """The summaries of the finished runs in a study's folder."""
-    found = [read_summary(path) for path in sorted(folder.iterdir()) if path.is_dir()]
-    return [summary for summary in found if summary is not None]
 
 
 def _distinct(name: str, values: Sequence[Any]) -> None:

@@ -40,6 +40,8 @@ def classification(name: str, classes: int) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy."""
 
     def check(targets: Tensor) -> None:
+        if targets.ndim != 1:
+            raise InputError(f"Task '{name}' expects one label each. Found shape {tuple(targets.shape)}.")
         if targets.is_floating_point():
             raise InputError(f"Task '{name}' expects whole-number class labels. Found dtype {targets.dtype}.")
         low, high = int(targets.min()), int(targets.max())

@@ -107,6 +107,7 @@ class TensorBoard(StudyObserver):
         self._folder, self._observer = folder, observer
         self._followers: dict[Path, _Follower] = {}
         self._looked = 0.0
+        self._said = False
 
     def say(self, text: str) -> None:
         """Pass it on."""
@@ -132,12 +133,9 @@ class TensorBoard(StudyObserver):
         self._look(now=True)
         for follower in self._followers.values():
             follower.flush()
-
-    def close(self) -> None:
-        """Log the rest and close the files."""
-        self._look(now=True)
-        for follower in self._followers.values():
-            follower.close()
+        if self._followers and not self._said:
+            self._said = True
+            self.say(f"Look at it with: tensorboard --logdir {self._folder / FOLDER}")
 
     def _look(self, now: bool = False) -> None:
         if not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS:

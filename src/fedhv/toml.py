@@ -15,8 +15,8 @@ from fedhv.errors import InputError, unknown
 
 T = TypeVar("T")
 
-LARGEST = 1_000_000
-"""No setting or reference is anywhere near this many bytes; what is larger is some other file."""
+LARGEST = 16_000_000
+"""A setting that lists a million clients is smaller than this many bytes; what is larger is some other file."""
 
 
 def read(path: Path) -> dict[str, Any]:

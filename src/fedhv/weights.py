@@ -26,7 +26,8 @@ Vector = Any
 def slacks(losses: Vector, reference: Vector) -> Any:
     r"""Reference-relative slacks $s_i = r_i - f_i$."""
     f, r = _pair(losses, reference)
-    return r - f
+    s = r - f  # in the higher precision of the two
+    return s.to(f.dtype) if isinstance(s, Tensor) else s.astype(f.dtype)
 
 
 def inverse_slack_weights(losses: Vector, reference: Vector, floor: float = 1e-6) -> Any:
@@ -82,12 +83,12 @@ def _positive_slacks(losses: Vector, reference: Vector) -> Any:
 
 
 def _pair(losses: Vector, reference: Vector) -> tuple[Any, Any]:
-    """Both arguments as arrays of one kind and dtype, checked."""
+    """Both arguments as arrays of one kind, each in its own precision, checked."""
     f, r = _floating(losses), _floating(reference)
     if isinstance(f, Tensor) or isinstance(r, Tensor):
-        like = f if isinstance(f, Tensor) else r
-        f, r = (torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in (f, r))
-    if f.ndim == 0 or r.ndim == 0 or f.shape[-1] == 0 or f.shape[-1] != r.shape[-1]:
+        device = f.device if isinstance(f, Tensor) else r.device
+        f, r = (torch.as_tensor(v, device=device) for v in (f, r))
+    if f.ndim == 0 or r.ndim == 0 or f.shape[-1] == 0 or f.shape[-1] != r.shape[-1] or not _fit(f.shape, r.shape):
         raise InputError(
             "Parameters `losses` and `reference` should hold one number per task, at least one. "
             f"Found shapes {tuple(f.shape)} and {tuple(r.shape)}."
@@ -97,6 +98,14 @@ def _pair(losses: Vector, reference: Vector) -> tuple[Any, Any]:
         if not bool(finite.all()):
             raise InputError(f"Parameter `{name}` should be finite. Found `{name} = {value.tolist()}`.")
     return f, r
+
+
+def _fit(one: Any, other: Any) -> bool:
+    try:
+        np.broadcast_shapes(tuple(one), tuple(other))
+    except ValueError:
+        return False
+    return True
 
 
 def _floating(value: Vector) -> Any:

@@ -45,7 +45,7 @@ def test_every_round_of_every_run_is_logged_once_as_it_comes(tmp_path):
     path = run / "history.jsonl"
     with path.open("a") as file:
         file.write("".join(json.dumps(record) + "\n" for record in records[5:]) + '{"round": 13, "we')
-    board.close()
+    board.stop()
     shown = logged(tmp_path / "tensorboard" / "fedhv-seed0")
     assert [step for step, _ in shown["weights/clear"]] == list(range(1, 13))
     assert [step for step, _ in shown["evaluation/mean_accuracy"]] == [4, 8, 12]
@@ -59,7 +59,7 @@ def test_a_history_that_starts_again_is_logged_again(tmp_path):
     board = TensorBoard(run, StudyObserver())
     board.stop()
     write_history(run, records[:4])
-    board.close()
+    board.stop()
     shown = logged(run / "tensorboard" / "r")
     assert [step for step, _ in shown["seconds"]] == [1, 2, 3, 4]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from fedhv.benchmarks.augment import Normalise
 from fedhv.benchmarks.compose import compose
 from fedhv.benchmarks.models import LeNet
 from fedhv.problem import Benchmark, Examples
@@ -39,7 +39,7 @@ def load() -> Benchmark:
         tasks=(classification("clear", 10), classification("faint", 10)),
         train=_composites(images[:TRAIN], labels[:TRAIN], COPIES, part=0),
         test=_composites(images[TRAIN:], labels[TRAIN:], COPIES, part=1),
-        prepare=_prepare,
+        prepare=Normalise((0.1307,), (0.3081,)),
     )
 
 
@@ -50,7 +50,3 @@ def _composites(images: np.ndarray, labels: np.ndarray, copies: int, part: int) 
     pair = compose(images[left], CONTRAST * images[right], canvas=36, offsets=(0, 6), size=28)
     pixels = (255 * pair).round().astype(np.uint8)
     return Examples.of(pixels[:, None], (labels[left], labels[right]))
-
-
-def _prepare(pixels: Tensor) -> Tensor:
-    return (pixels.float() / 255 - 0.1307) / 0.3081

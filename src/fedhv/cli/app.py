@@ -18,6 +18,7 @@ from fedhv import toml
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.calibration import calibrate as calibrate_reference
+from fedhv.calibration import calibrated_under
 from fedhv.cli import data, report, reproduce, theory
 from fedhv.cli.progress import observer
 from fedhv.cli.tables import comparison_table, summary_table
@@ -27,7 +28,6 @@ from fedhv.errors import InputError
 from fedhv.files import make_folder
 from fedhv.jobs import Interrupted, rehearse
 from fedhv.methods import METHODS
-from fedhv.resolve import resolve
 from fedhv.runs import run as run_method
 from fedhv.study import SEEDS, StudyFailed
 from fedhv.study import compare as compare_methods
@@ -212,7 +212,7 @@ def calibrate(
     if os.path.exists(path):
         raise InputError(f"{path} exists already. Choose another file with --out.")
     choice = choose_engine(engine, device, precision)
-    _, problem = resolve(resolved.calibration.setting or resolved, data=data)
+    _, problem = calibrated_under(resolved, None, data)
     rehearse(problem)
     make_folder(path.parent)
     watch = observer(error_console, quiet or as_json)

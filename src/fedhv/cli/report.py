@@ -69,9 +69,8 @@ def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObs
     """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
     if not tensorboard:
         return observer
-    from fedhv.tensorboard import FOLDER, TensorBoard
+    from fedhv.tensorboard import TensorBoard
 
-    observer.say(f"Look at it with: tensorboard --logdir {folder / FOLDER}")
     return TensorBoard(folder, observer)
 
 

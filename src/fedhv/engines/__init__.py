@@ -66,6 +66,8 @@ def choose_engine(name: str = "auto", device: str = "auto", precision: str = "au
     if precision not in ENGINES[name].precisions:
         known = " or ".join(ENGINES[name].precisions)
         raise InputError(f"The engine '{name}' computes in {known}. Found precision '{precision}'.")
+    if precision == "tf32" and where.type != "cuda":
+        raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
     return Choice(name, where, precision, reason)
 
 

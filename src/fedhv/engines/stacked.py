@@ -207,9 +207,10 @@ class Stacked(Engine):
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
         most = self._most or len(stack)
         try:
-            pieces = [self._inputs(stack[i : i + most], shape) for i in range(0, len(stack), most)]
             run = self._function(shape)
-            return torch.cat([self._recorder(shape, run, piece).clone() for piece in pieces])
+            pieces = [stack[i : i + most] for i in range(0, len(stack), most)]
+            with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
+                return torch.cat([self._recorder(shape, run, self._inputs(p, shape)).clone() for p in pieces])
         except torch.cuda.OutOfMemoryError:
             if most == 1:
                 raise FedHVError("One client does not fit into the GPU's memory. Use a smaller batch size.") from None

@@ -37,17 +37,14 @@ def write_table(path: Path, rows: Sequence[Row]) -> Path:
 
 def write_figure(path: Path, make: Callable[[], Figure]) -> list[Path]:
     """A figure beside `path`, as PNG and PDF; needs matplotlib."""
-    from fedhv.report.figures.drawing import drawing
+    from fedhv.report.figures.drawing import drawing, image
 
     with drawing():
         figure = make()
         written = []
         for ending in (".png", ".pdf"):
-            content = io.BytesIO()
-            # Without the time of writing, so that the same numbers give the same file.
-            figure.savefig(content, format=ending[1:], metadata={"CreationDate": None} if ending == ".pdf" else None)
             written.append(path.with_suffix(ending))
-            write_atomic(written[-1], content.getvalue())
+            write_atomic(written[-1], image(figure, ending[1:]))
     return written
 
 

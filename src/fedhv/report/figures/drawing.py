@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,14 @@ RC: dict[Any, Any] = {
     "axes.formatter.useoffset": False,
     "axes.formatter.limits": (-4, 5),
 }
+
+
+def image(figure: Figure, kind: str) -> bytes:
+    """A figure as "png" or "pdf"; without dates and version numbers, so that the same data gives the same bytes."""
+    metadata: dict[str, Any] = {"Software": None} if kind == "png" else {"CreationDate": None}
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, metadata=metadata)
+    return content.getvalue()
 
 
 @contextmanager

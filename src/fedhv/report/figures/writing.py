@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.config import setting_from_tables
 from fedhv.errors import FedHVError
+from fedhv.files import write_atomic
 from fedhv.report.escape import file_name
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
-from fedhv.report.figures.drawing import drawing
+from fedhv.report.figures.drawing import drawing, image
 from fedhv.report.groups import SettingStudy, Study
 from fedhv.report.palette import Style, styles
 
@@ -83,9 +84,7 @@ class Writer:
         """The figure as PNG and as PDF."""
         paths = [self.folder / f"{self.prefix}{name}.{kind}" for kind in ("png", "pdf")]
         for path in paths:
-            # No dates and no version numbers: the same study gives the same bytes.
-            metadata: dict[str, Any] = {"Software": None} if path.suffix == ".png" else {"CreationDate": None}
-            figure.savefig(path, metadata=metadata)
+            write_atomic(path, image(figure, path.suffix[1:]))
             figure.set_layout_engine("none")  # the layout is found once; it is the slow part
         return paths
 
