@@ -321,20 +321,34 @@ def test_a_result_can_be_copied(tmp_path):
         _ = result.nothing_of_the_kind
 
 
-@pytest.mark.parametrize("method", ["fedhv", "fsmgda", "fedcmoo"])
-def test_a_model_whose_tasks_share_nothing_is_refused(method):
-    class Apart(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.heads = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+class Apart(torch.nn.Module):
+    """Tasks that share nothing."""
 
-        def forward(self, inputs):
-            return [head(inputs) for head in self.heads]
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
 
-    client = (np.zeros((4, 2), np.float32), [np.zeros(4, np.int64)] * 2)
+    def forward(self, inputs):
+        return [head(inputs) for head in self.heads]
+
+
+def apart(**options):
+    rng = np.random.default_rng(0)
+    client = (rng.standard_normal((6, 2)).astype(np.float32), [rng.integers(0, 2, 6)] * 2)
     tasks = [classification("a", 2), classification("b", 2)]
-    with pytest.raises(InputError, match="should share parameters"):
-        run(Problem.from_clients(Apart, tasks, [client], client), method)
+    return Problem.from_clients(Apart, tasks, [client], client, **options)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "parallel", "stacked"])
+@pytest.mark.parametrize("method", ["uniform", "fsmgda", "fedcmoo"])
+def test_a_model_whose_tasks_share_nothing_runs_with_every_method(method, engine):
+    result = run(apart(), method, rounds=2, engine=engine, device="cpu")
+    assert np.isfinite(result.mean_loss)
+
+
+def test_heads_that_leave_nothing_to_share_are_refused():
+    with pytest.raises(InputError, match="should leave parameters to share"):
+        run(apart(heads=("heads.0", "heads.1")), "fsmgda", rounds=1)
 
 
 def test_tf32_is_refused_on_a_cpu():

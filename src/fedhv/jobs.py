@@ -27,7 +27,7 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, write_atomic
 from fedhv.folders import Result, open_folder
 from fedhv.history import History
-from fedhv.methods.base import Method
+from fedhv.methods.base import Method, with_reference
 from fedhv.observer import Observer
 from fedhv.parameters import flatten
 from fedhv.problem import Problem
@@ -115,8 +115,7 @@ class Job:
 
     def with_reference(self, reference: Reference) -> Job:
         """The same job with the method's reference."""
-        method = replace(self.method, reference=reference.values)  # type: ignore[call-arg]
-        return replace(self, method=method, reference=reference)
+        return replace(self, method=with_reference(self.method, reference.values), reference=reference)
 
     def execute(self, observer: Observer | None = None) -> Result:
         """Play the rounds, from the last checkpoint on if the folder has one."""

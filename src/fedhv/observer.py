@@ -26,8 +26,19 @@ class Renamed(Observer):
 
     def __init__(self, observer: Observer, label: str) -> None:
         self._observer, self._label = observer, label
-        self.say, self.round, self.stop = observer.say, observer.round, observer.stop  # type: ignore[method-assign]
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self._observer.say(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """A run starts, under this observer's label."""
         self._observer.start(self._label, rounds, done)
+
+    def round(self, round: Round) -> None:
+        """Pass it on."""
+        self._observer.round(round)
+
+    def stop(self) -> None:
+        """Pass it on."""
+        self._observer.stop()

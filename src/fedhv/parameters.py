@@ -38,6 +38,8 @@ class Layout:
         if heads is None:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
+            # Where nothing lies outside the heads, there is no geometry but that of all parameters.
+            split = split and not all(_within(name, "heads") for name in parameters)
             heads = [f"heads.{i}" for i in range(tasks)] if split else []
         elif len(heads) != tasks:
             raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
@@ -46,7 +48,7 @@ class Layout:
                 raise InputError(f"No parameter of the model lies under the head '{prefix}'.")
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
         if parameters and -1 not in owners:
-            raise InputError("The model's tasks should share parameters. Found none outside its heads.")
+            raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
         return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
 
     @property

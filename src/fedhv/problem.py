@@ -96,7 +96,8 @@ class Benchmark:
         prepare: From stored inputs to what the model takes (normalisation), batch by batch on the device.
         augment: Applied to training minibatches only.
         heads: For every task the prefix of its head's parameter names; all other parameters are shared. By
-            default `heads.0`, `heads.1`, … if the model has such a list, otherwise every parameter is shared.
+            default `heads.0`, `heads.1`, … if the model has such a list and parameters beside it, otherwise every
+            parameter is shared.
         strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
     """
 

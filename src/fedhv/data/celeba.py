@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -251,9 +252,8 @@ def _file_name(path: Path, line: int, name: str) -> str:
 
 
 def _refuse_repetition(path: Path, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
         raise InputError(f"{path}: expected every image once, found {twice} twice.")
 
 

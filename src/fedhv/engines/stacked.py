@@ -238,9 +238,7 @@ class Stacked(Engine):
             "shares": self._tensor(shares),
             "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
-        effects = [
-            np.pad(e, ((0, 0), (0, b - e.shape[1]), *[(0, 0)] * (e.ndim - 2))) for _, e in draws if e is not None
-        ]
+        effects = [_padded(effect, b) for _, effect in draws if effect is not None]
         if effects:
             inputs["effects"] = self._tensor(np.stack(effects, axis=1))
         if shape.known:

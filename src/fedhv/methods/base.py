@@ -77,6 +77,11 @@ class Method(ABC):
         """One round."""
 
 
+def with_reference(method: Method, reference: tuple[float, ...]) -> Method:
+    """The method with its reference; only for methods that have one."""
+    return replace(method, reference=reference)  # type: ignore[call-arg]
+
+
 def drive(conversation: Conversation, answer: Callable[[Request], Replies]) -> State:
     """Play a conversation to its end."""
     try:

@@ -11,7 +11,7 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.engines.base import Engine
 from fedhv.errors import FedHVError, InputError
 from fedhv.methods import make_method
-from fedhv.methods.base import State
+from fedhv.methods.base import State, with_reference
 from fedhv.simulation import simulate
 from fedhv.theory.diagnosis.reading import Run
 
@@ -32,7 +32,7 @@ def engine_of(run: Run, device: str = "auto") -> tuple[Choice, list[str]]:
 
 def replay(run: Run, engine: Engine) -> Iterator[tuple[int, State, float]]:
     """(t, the state after t rounds, how far the replay has differed from the history so far), t = 0 … T."""
-    method = replace(make_method(run.method, run.parameters), reference=run.reference)  # type: ignore[call-arg]
+    method = with_reference(make_method(run.method, run.parameters), run.reference)
     plan = replace(run.setting.plan(method, run.seed, rounds=run.rounds), evaluate_every=0)
     differs = 0.0
     yield 0, method.start(run.start.model.to(engine.device), len(run.tasks)), differs
