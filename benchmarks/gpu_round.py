@@ -12,47 +12,15 @@ import statistics
 import time
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
-from fedhv.benchmarks import augment, models
+from fedhv.benchmarks.random import random_problem
 from fedhv.config import Setting, load_setting
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method
-from fedhv.problem import Clients, Examples, Problem
+from fedhv.problem import Problem
+from fedhv.resolve import resolve
 from fedhv.simulation import Round, initial_state, rounds, simulate_together
-from fedhv.tasks import classification, multilabel
-
-
-def random_problem(setting: Setting) -> Problem:
-    """A problem of the setting's shape with random images and labels."""
-    rng = np.random.default_rng(0)
-    n = setting.federation.clients * int(setting.federation.samples_per_client)
-    shape = (1, 28, 28) if "mnist" in setting.benchmark and "cifar" not in setting.benchmark else (3, 32, 32)
-
-    def examples(count: int) -> Examples:
-        pixels = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-        if setting.benchmark == "celeba5":
-            return Examples.of(pixels, [rng.integers(0, 2, (count, 8), dtype=np.uint8) for _ in range(5)])
-        return Examples.of(pixels, [rng.integers(0, 10, count) for _ in range(2)])
-
-    if setting.benchmark == "celeba5":
-        model, tasks, effect = models.ResNet18, tuple(multilabel(f"T{i}", 8) for i in range(5)), None
-        normal = augment.Normalise((0.3, 0.3, 0.3), (1.0, 1.0, 1.0))
-    elif setting.benchmark == "cifar10-mnist":
-        model, tasks = models.CIFARNet, (classification("a", 10), classification("b", 10))
-        effect, normal = (
-            augment.Rotate(30, whole=True, mirror=0.4, mode="nearest"),
-            augment.Normalise((0.5,) * 3, (0.2,) * 3),
-        )
-    else:
-        model, tasks = models.LeNet, (classification("a", 10), classification("b", 10))
-        effect, normal = augment.Rotate(25), augment.Normalise((0.1307,), (0.3081,))
-    offsets = np.arange(setting.federation.clients + 1) * int(setting.federation.samples_per_client)
-    return Problem(
-        name=setting.name, model=model, tasks=tasks, train=examples(n), test=examples(2000), prepare=normal,
-        augment=effect, clients=Clients(np.arange(n), offsets),
-    )  # fmt: skip
 
 
 def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
@@ -64,7 +32,9 @@ def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
         print(f"    {e.self_device_time_total / 1e3:8.2f} ms {e.count:6d} x  {e.key[:100]}", flush=True)
 
 
-def measure(setting: Setting, problem: Problem, variant: str, method: str, repeat: int, profile: bool) -> None:
+def measure(
+    setting: Setting, problem: Problem, variant: str, method: str, repeat: int, profile: bool, full: bool
+) -> None:
     """Print the median round of one variant."""
     precision, mode, most, runs = [*variant.split(":"), "1"][:4]
     torch.cuda.empty_cache()
@@ -108,6 +78,15 @@ def measure(setting: Setting, problem: Problem, variant: str, method: str, repea
             torch.cuda.synchronize()
             seconds = time.perf_counter() - began
         show_profile(profiler, seconds)
+    if full:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in play():
+            pass
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        every = setting.evaluation.every
+        print(f"    {setting.training.rounds} rounds, evaluation every {every}: {seconds:.2f} s", flush=True)
     median = statistics.median(times) * 1e3 / int(runs)
     peak = torch.cuda.max_memory_allocated() / 2**30
     name = f"{setting.name} {method} {variant}"
@@ -121,13 +100,15 @@ def main() -> None:
     parser.add_argument("--methods", default="fedhv")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--profile", action="store_true", help="show which kernels take the time")
+    parser.add_argument("--full", action="store_true", help="also time all rounds with their evaluations")
+    parser.add_argument("--data", help="the folder of the datasets; random images without it")
     arguments = parser.parse_args()
     setting = load_setting(arguments.setting)
-    problem = random_problem(setting)
+    problem = resolve(setting, data=arguments.data)[1] if arguments.data else random_problem(setting, test=2000)
     for method in arguments.methods.split(","):
         for variant in arguments.variants.split(","):
             try:
-                measure(setting, problem, variant, method, arguments.repeat, arguments.profile)
+                measure(setting, problem, variant, method, arguments.repeat, arguments.profile, arguments.full)
             except Exception as error:  # one variant that fails must not cost the others
                 print(f"{setting.name} {method} {variant}: {type(error).__name__}: {str(error)[:600]}", flush=True)
 

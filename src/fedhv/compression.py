@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +53,23 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
     _, d, m = matrices.shape
     B = _stack(matrices)
     _, columns, r = stack_shape(d, m, extra_upload)
-    sketches = [rng.standard_normal((columns, r), dtype=np.float32) for rng in rngs]
-    Q = _orthonormal(B @ torch.from_numpy(np.stack(sketches)).to(B))
+    Q = _orthonormal(B @ torch.from_numpy(_normal(rngs, columns, r)).to(B))
     for _ in range(POWER_ITERATIONS):
         Q = _orthonormal(B.mT @ Q)
         Q = _orthonormal(B @ Q)
     P = Q.mT @ B
     return [Compressed(left, right, (d, m)) for left, right in zip(Q, P, strict=True)]
+
+
+def _normal(rngs: Sequence[np.random.Generator], rows: int, columns: int) -> np.ndarray:
+    """Standard normal numbers from every generator, drawn side by side: there may be millions."""
+    out = np.empty((len(rngs), rows, columns), np.float32)
+    with ThreadPoolExecutor() as threads:
+        for drawn in [
+            threads.submit(rng.standard_normal, dtype=np.float32, out=o) for rng, o in zip(rngs, out, strict=True)
+        ]:
+            drawn.result()
+    return out
 
 
 def _orthonormal(X: Tensor) -> Tensor:
@@ -74,7 +85,10 @@ def _orthonormal(X: Tensor) -> Tensor:
     scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     factor = torch.linalg.cholesky(gram + ridge)
-    basis: Tensor = torch.linalg.solve_triangular(factor.mT, wide, upper=True, left=False)
+    # The factor is small and X tall: its inverse once and a product are much faster than a solve for every row.
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+    basis: Tensor = wide @ inverse.mT
     return basis.to(X.dtype)
 
 

@@ -148,3 +148,27 @@ def test_dropout_in_a_stack_depends_on_the_seed_alone():
         models.append(list(simulate(Stacked(problem), Uniform(), plan, start))[-1].state.model)
     assert torch.equal(models[0], models[1])
     assert not torch.equal(models[0], models[2])
+
+
+def test_a_smaller_stack_is_filled_up_to_a_compiled_size(problem):
+    plan = Plan(2, 4, LOCAL[0])
+    engine, fresh = Stacked(problem), Stacked(problem)
+    engine.compiles = True  # what it would compile, it computes as it is: sizes are what this test is about
+    (first, *_), (again, *_) = ([*simulate(e, Uniform(), plan)] for e in (engine, fresh))
+    torch.testing.assert_close(first.state.model, again.state.model, rtol=0, atol=0)
+    fewer = Plan(2, 3, LOCAL[0])
+    rounds_of = [[r.state.model for r in simulate(e, Uniform(), fewer)] for e in (engine, fresh)]
+    for filled, plain in zip(*rounds_of, strict=True):
+        torch.testing.assert_close(filled, plain, rtol=1e-6, atol=1e-7)
+    assert list(engine._sizes.values()) == [{4}]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+def test_draws_made_ahead_are_the_same_draws(problem, method, monkeypatch):
+    plan = Plan(3, 3, LOCAL[0])
+    ahead, plain = Stacked(problem), Stacked(problem)
+    ahead.foresees = True
+    for one, other in zip(simulate(ahead, method, plan), simulate(plain, method, plan), strict=True):
+        torch.testing.assert_close(one.state.model, other.state.model, rtol=0, atol=0)
+        assert one.number in ahead._ahead.rounds(), "nothing was drawn ahead"
+        assert ahead._ahead.rounds() <= {one.number - 1, one.number}, "old draws are kept"

@@ -1,4 +1,4 @@
-"""The whole cohort as one batched computation: `vmap(grad)` of the one client definition.
+"""The whole cohort as one batched computation: `vmap` of the one client definition.
 
 Every request comes down to trajectories: a client's K steps from θ under some weights. All trajectories of all runs
 that wait at the same time are stacked and stepped together; on a GPU a round is compiled once and then replayed as
@@ -10,25 +10,30 @@ engine differs from the others.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.client import GRADIENT_PART, descend, draw_minibatches
+from fedhv.client import descend
 from fedhv.cohort import Cohort, report_positions
-from fedhv.compression import compress_all
+from fedhv.compression import Compressed, compress_all
+from fedhv.engines.ahead import Ahead
 from fedhv.engines.base import Engine
+from fedhv.engines.compiled import Compiled
 from fedhv.engines.graphs import Recorder
+from fedhv.engines.kernels.fusion import with_stacked_convolutions
+from fedhv.engines.parts import in_parts, parts
+from fedhv.engines.trajectories import Shape, Trajectory, trajectories
 from fedhv.errors import FedHVError
 from fedhv.messages import (
     GramTerms,
+    Refusal,
     Replies,
     Request,
-    TaskGradientReplies,
     TaskGradients,
     TaskGradientsReply,
     TaskUpdateReplies,
@@ -39,45 +44,6 @@ from fedhv.messages import (
 )
 from fedhv.problem import Examples, Problem
 from fedhv.random import Purpose
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """What one client is to compute: K steps from a model under some weights, or a single gradient there.
-
-    Attributes:
-        cohort: Whose member the client is; fixes the round, the seed and the hyper-parameters.
-        client: k.
-        model: θ.
-        weights: w.
-        part: Which part of the client's random stream; from `GRADIENT_PART` on it is a single gradient.
-        first: The gradient of the first step, where it is known already.
-    """
-
-    cohort: Cohort
-    client: int
-    model: Tensor
-    weights: Tensor
-    part: int = 0
-    first: Tensor | None = None
-
-    @property
-    def shape(self) -> Shape:
-        """Trajectories of one shape can be stacked."""
-        local = self.cohort.local
-        single, known = self.part >= GRADIENT_PART, self.first is not None
-        return Shape(1 if single else local.steps - known, local.batch_size, local.momentum, single, known)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """All that trajectories in one stack must have in common; learning rates may differ."""
-
-    minibatches: int
-    batch_size: int
-    momentum: float
-    single: bool
-    known: bool
 
 
 class Stacked(Engine):
@@ -94,11 +60,14 @@ class Stacked(Engine):
     ) -> None:
         super().__init__(problem, device, precision)
         on_gpu = self.device.type == "cuda"
-        gradient = torch.func.vmap(torch.func.grad(self._objective), randomness="different")
-        self._gradient: Callable[..., Tensor] = gradient
-        if on_gpu if compiled is None else compiled:
-            self._gradient = torch.compile(gradient, dynamic=False)
+        if on_gpu and precision != "float32" and importlib.util.find_spec("triton"):
+            self.client.network.module = with_stacked_convolutions(self.client.network.module)
+        self.compiles = on_gpu if compiled is None else compiled
+        self._gradient = Compiled(self._gradients) if self.compiles else self._gradients
+        self.foresees = on_gpu
         self._recorder = Recorder(self.device)
+        self._sizes: dict[Shape, set[int]] = {}
+        self._ahead = Ahead(problem)
         self._most: int | None = None
         """So many trajectories fit into memory at once; None until it has run short."""
 
@@ -110,61 +79,78 @@ class Stacked(Engine):
 
     def ask_together(self, calls: Sequence[tuple[Request, Cohort]]) -> list[Replies]:
         """The answers to several runs' requests, their trajectories stacked together."""
+        if any(len(parts(request, cohort)) > 1 for request, cohort in calls):
+            return [in_parts(self.ask, request, cohort) for request, cohort in calls]  # large cohorts, streamed
         reports = [self._reports(request, cohort) for request, cohort in calls]
-        wanted = [self._trajectories(request, cohort) for request, cohort in calls]
+        wanted = [trajectories(request, cohort, self.layout.tasks) for request, cohort in calls]
         results: list[Tensor | None] = [None] * len(calls)
-        for shape in dict.fromkeys(trajectories[0].shape for trajectories in wanted if trajectories):
-            members = [i for i, trajectories in enumerate(wanted) if trajectories and trajectories[0].shape == shape]
+        for shape in dict.fromkeys(some[0].shape for some in wanted if some):
+            members = [i for i, some in enumerate(wanted) if some and some[0].shape == shape]
             moved = self._compute([trajectory for i in members for trajectory in wanted[i]], shape)
             sizes = [len(wanted[i]) for i in members]
             for i, result in zip(members, torch.split(moved, sizes), strict=True):
                 results[i] = result
+        # Reports wait for the GPU; what the host has to draw for compression is drawn before, while the GPU works.
+        sent = self._compressed(calls, results)
         return [
-            self._reply(request, cohort, result, report)
-            for (request, cohort), result, report in zip(calls, results, reports, strict=True)
+            self._reply(request, cohort, results[i], reports[i], sent.get(i))
+            for i, (request, cohort) in enumerate(calls)
         ]
 
-    def _trajectories(self, request: Request, cohort: Cohort) -> list[Trajectory]:
-        m = self.layout.tasks
-        match request:
-            case Train(theta, weights, _, first):
-                w = torch.full((m,), 1 / m) if weights is None else weights
-                kept = None if first is None else [w.to(theta) @ reply.kept for reply in first.each]
-                return [
-                    Trajectory(cohort, k, theta, w, first=None if kept is None else kept[j])
-                    for j, k in enumerate(cohort.clients)
-                ]
-            case TaskUpdates(theta):
-                return [Trajectory(cohort, k, theta, w, i) for k in cohort.clients for i, w in enumerate(torch.eye(m))]
-            case TaskGradients(theta):
-                return [
-                    Trajectory(cohort, k, theta, w, GRADIENT_PART + i)
-                    for k in cohort.clients
-                    for i, w in enumerate(torch.eye(m))
-                ]
-            case GramTerms():
-                return []
+    def _compressed(
+        self, calls: Sequence[tuple[Request, Cohort]], results: Sequence[Tensor | None]
+    ) -> dict[int, list[Compressed]]:
+        """What the clients of every call send of their task gradients, those of all runs compressed together."""
+        groups: dict[float, list[int]] = {}
+        for i, (request, _) in enumerate(calls):
+            if isinstance(request, TaskGradients):
+                groups.setdefault(request.extra_upload, []).append(i)
+        sent: dict[int, list[Compressed]] = {}
+        for extra_upload, members in groups.items():
+            gradients = torch.cat([result for i in members if (result := results[i]) is not None])
+            shared = self.layout.shared(gradients.view(-1, self.layout.tasks, self.layout.d))
+            rngs = [calls[i][1].stream(Purpose.COMPRESSION, k) for i in members for k in calls[i][1].clients]
+            compressed = iter(compress_all(shared.mT, extra_upload, rngs))
+            sent |= {i: [next(compressed) for _ in calls[i][1].clients] for i in members}
+        return sent
 
-    def _reply(self, request: Request, cohort: Cohort, result: Tensor | None, reports: Tensor | None) -> Replies:
+    def _reply(
+        self,
+        request: Request,
+        cohort: Cohort,
+        result: Tensor | None,
+        reports: Tensor | None,
+        sent: list[Compressed] | None,
+    ) -> Replies:
         m, d = self.layout.tasks, self.layout.d
         match request:
             case Train():
                 assert result is not None
-                return TrainReplies(cohort, self.layout, result.mean(dim=0), reports)
+                losses = None if reports is None else reports.cpu()  # waits for the GPU, so only now
+                result, losses, taken, refused = self._taken(request, cohort, result, losses)
+                return TrainReplies(taken, self.layout, _mean(result), losses, refused=refused)
             case TaskUpdates():
                 assert result is not None
-                return TaskUpdateReplies(cohort, self.layout, result.view(len(cohort), m, d).mean(dim=0))
-            case TaskGradients(_, extra_upload):
+                result, _, taken, refused = self._taken(request, cohort, result.view(len(cohort), m, d), None)
+                return TaskUpdateReplies(taken, self.layout, _mean(result), refused=refused)
+            case TaskGradients():
                 assert result is not None
+                assert sent is not None
                 kept = result.view(len(cohort), m, d)
-                rngs = [cohort.stream(Purpose.COMPRESSION, k) for k in cohort.clients]
-                sent = compress_all(self.layout.shared(kept).mT, extra_upload, rngs)
-                each = tuple(TaskGradientsReply(c, a) for c, a in zip(sent, kept, strict=True))
-                return TaskGradientReplies(cohort, self.layout, each)
+                each = (TaskGradientsReply(c, a) for c, a in zip(sent, kept, strict=True))
+                return collect(request, cohort, self.layout, each)
             case GramTerms():
                 return collect(
                     request, cohort, self.layout, (self.client.answer(request, cohort, k) for k in cohort.clients)
                 )
+
+    def _taken(
+        self, request: Request, cohort: Cohort, result: Tensor, reports: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Cohort, tuple[Refusal, ...]]:
+        """What the server takes of the stack, and whom it leaves out."""
+        if cohort.intake is None:
+            return result, reports, cohort, ()
+        return cohort.intake.receive_stack(request, cohort, self.layout, result, reports)
 
     # --- reports --------------------------------------------------------------------------------------------
 
@@ -188,9 +174,20 @@ class Stacked(Engine):
             losses = self.client.example_losses(request.model, batch, training=False)
             total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
-        return (total / sizes[:, None]).float().cpu()
+        return (total / sizes[:, None]).float()
 
     # --- trajectories ---------------------------------------------------------------------------------------
+
+    def _gradients(
+        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+    ) -> Tensor:
+        """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
+        theta = theta.detach().requires_grad_()
+        mapped = torch.func.vmap(self._objective, randomness="different")
+        with torch.enable_grad():
+            losses = mapped(theta, inputs, targets, weights, shares)
+            (gradients,) = torch.autograd.grad(losses.sum(), theta)
+        return gradients
 
     def _objective(
         self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
@@ -210,19 +207,39 @@ class Stacked(Engine):
             run = self._function(shape)
             pieces = [stack[i : i + most] for i in range(0, len(stack), most)]
             with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
-                return torch.cat([self._recorder(shape, run, self._inputs(p, shape)).clone() for p in pieces])
+                moved = torch.cat(
+                    [
+                        self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
+                        for p in pieces
+                    ]
+                )
+            if self.foresees:
+                self._ahead.foresee(stack, shape)
+            return moved
         except torch.cuda.OutOfMemoryError:
             if most == 1:
                 raise FedHVError("One client does not fit into the GPU's memory. Use a smaller batch size.") from None
             self._recorder.forget()
+            self._sizes.clear()
             self._most = (min(most, len(stack)) + 1) // 2
             self.notes.append(f"GPU memory is short: trajectories are computed {self._most} at a time.")
             return self._compute(stack, shape)
 
+    def _filled(self, stack: Sequence[Trajectory], shape: Shape) -> Sequence[Trajectory]:
+        """The stack, filled up to a size that is compiled already where that is less than twice the work.
+
+        Runs of a study end one after the other, and a new size costs a compilation.
+        """
+        sizes = self._sizes.setdefault(shape, set())
+        size = min((known for known in sizes if len(stack) <= known <= 2 * len(stack)), default=len(stack))
+        if self.compiles:
+            sizes.add(size)
+        return [*stack, *[stack[-1]] * (size - len(stack))]
+
     def _inputs(self, stack: Sequence[Trajectory], shape: Shape) -> dict[str, Tensor]:
         """Everything that the computation of one stack reads, as tensors of fixed shape."""
         b = shape.batch_size
-        draws = [draw_minibatches(self.problem, t.cohort, t.client, shape.minibatches, t.part) for t in stack]
+        draws = [self._ahead.of(t, shape) for t in stack]
         index = np.zeros((shape.minibatches, len(stack), b), np.int64)
         shares = np.zeros((len(stack), b), np.float32)
         for j, (t, (positions, _)) in enumerate(zip(stack, draws, strict=True)):
@@ -274,6 +291,11 @@ class Stacked(Engine):
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def _mean(results: Tensor) -> Tensor:
+    """Over clients; zero where none is left."""
+    return results.mean(dim=0) if len(results) else results.new_zeros(results.shape[1:])
 
 
 def _padded(draws: np.ndarray, b: int) -> np.ndarray:

@@ -1,0 +1,38 @@
+"""A function of tensors, traced and compiled once for every shape of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+
+class Compiled:
+    """Traced down to plain operators first: `vmap` and gradients are gone before the compiler looks."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self._function = function
+        self._compiled: dict[Hashable, Callable[..., Tensor]] = {}
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        """`function(*arguments)`."""
+        leaves = pytree.tree_leaves(arguments)
+        shape = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
+        if shape not in self._compiled:
+            # A bound method's `self` would count as an argument of the trace.
+            graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
+            self._compiled[shape] = torch.compile(graph, dynamic=False)
+        try:
+            return self._compiled[shape](*arguments)
+        except RuntimeError as error:
+            # Ctrl-C inside the compiler leaves it in disorder, and that is the error it reports.
+            cause: BaseException | None = error
+            while cause is not None:
+                if isinstance(cause, KeyboardInterrupt):
+                    raise KeyboardInterrupt from None
+                cause = cause.__cause__ or cause.__context__
+            raise

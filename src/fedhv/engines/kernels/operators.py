@@ -1,0 +1,164 @@
+"""The stacked convolution as torch operators: opaque to the compiler, differentiable, and known to `vmap`.
+
+On a GPU they launch the Triton kernels; on a CPU they loop over the clients with torch's own convolution, which is
+what the tests compare with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedhv.engines.kernels.geometry import Geometry
+
+
+@torch.library.custom_op("fedhv::convolve", mutates_args=())
+def _convolve(
+    x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, bf16: bool
+) -> tuple[Tensor, Tensor]:
+    geometry = Geometry(stride, padding, pool)
+    if x.device.type == "cuda":
+        from fedhv.engines.kernels import launch
+
+        return launch.forward(x, w, b, geometry, bf16)
+    ys, places = [], []
+    for i in range(len(x)):
+        y = F.conv2d(x[i], w[i], None if b is None else b[i], stride, padding)
+        if pool > 1:
+            y, place = F.max_pool2d(y, pool, return_indices=True)
+            width = (x.shape[-1] + 2 * padding - w.shape[-1]) // stride + 1
+            code = (place // width % pool) * pool + place % width % pool
+            places.append(torch.where(y > 0, code, 4).permute(0, 2, 3, 1).to(torch.uint8))
+            y = y.relu()
+        ys.append(y.permute(0, 2, 3, 1))
+    which = torch.stack(places) if places else x.new_empty(0, dtype=torch.uint8)
+    return torch.stack(ys).permute(0, 1, 4, 2, 3), which
+
+
+@_convolve.register_fake
+def _(
+    x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, bf16: bool
+) -> tuple[Tensor, Tensor]:
+    rows, columns = Geometry(stride, padding, pool).output(*x.shape[3:], *w.shape[3:])
+    dtype = torch.bfloat16 if bf16 and x.device.type == "cuda" else torch.float32
+    y = torch.empty(*x.shape[:2], rows, columns, w.shape[1], device=x.device, dtype=dtype)
+    which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 else y.new_empty(0, dtype=torch.uint8)
+    return y.permute(0, 1, 4, 2, 3), which
+
+
+@torch.library.custom_op("fedhv::convolve_backward", mutates_args=())
+def _convolve_backward(
+    g: Tensor, which: Tensor, x: Tensor, w: Tensor,
+    bias: bool, needs_input: bool, stride: int, padding: int, pool: int, bf16: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    geometry = Geometry(stride, padding, pool)
+    n, (H, W), (KH, KW) = len(x), x.shape[3:], w.shape[3:]
+    if x.device.type == "cuda":
+        from fedhv.engines.kernels import launch
+
+        nothing = g.new_empty(0)
+        g = g.permute(0, 1, 3, 4, 2).contiguous()
+        dx = launch.input_gradient(g, which, w, (H, W), geometry, bf16) if needs_input else nothing
+        return dx, *launch.weight_gradient(g, which, x, (KH, KW), bias, geometry, bf16)
+    parts = []
+    for i in range(n):
+        full = _unpool(g[i], which[i], geometry, (H, W), (KH, KW)) if pool > 1 else g[i].contiguous()
+        parts.append(
+            torch.ops.aten.convolution_backward(
+                full, x[i], w[i], [w.shape[1]] if bias else None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1,
+                [needs_input, True, bias],
+            )
+        )  # fmt: skip
+    dx = (
+        torch.stack([p[0].permute(0, 2, 3, 1) for p in parts]).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
+    )
+    dw = torch.stack([p[1] for p in parts])
+    db = torch.stack([p[2] for p in parts]) if bias else g.new_empty(n, 0)
+    return dx, dw, db
+
+
+@_convolve_backward.register_fake
+def _(
+    g: Tensor, which: Tensor, x: Tensor, w: Tensor,
+    bias: bool, needs_input: bool, stride: int, padding: int, pool: int, bf16: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    n, B, C, H, W = x.shape
+    dx = g.new_empty(n, B, H, W, C).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
+    return (
+        dx,
+        torch.empty_like(w, dtype=torch.float32, memory_format=torch.contiguous_format),
+        w.new_empty(n, w.shape[1] if bias else 0, dtype=torch.float32),
+    )
+
+
+def _unpool(g: Tensor, which: Tensor, geometry: Geometry, size: tuple[int, int], kernel: tuple[int, int]) -> Tensor:
+    """The gradient of what was pooled: g at the places that were largest, 0 elsewhere."""
+    pool = geometry.pool
+    places = torch.arange(4, device=g.device) == which.permute(0, 3, 1, 2)[..., None]
+    windows = (places * g[..., None]).unflatten(-1, (pool, pool))  # B × O × PH × PW × 2 × 2
+    full = windows.permute(0, 1, 2, 4, 3, 5).flatten(4, 5).flatten(2, 3)
+    rows, columns = Geometry(geometry.stride, geometry.padding).output(*size, *kernel)
+    return F.pad(full, (0, columns - full.shape[-1], 0, rows - full.shape[-2]))
+
+
+class Convolve(torch.autograd.Function):
+    """n clients' convolutions, differentiable; `vmap` adds its axis to the clients'."""
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, bf16: bool) -> tuple[Tensor, Tensor]:
+        """y and which of its windows' places were largest."""
+        y, which = _convolve(x, w, b, geometry.stride, geometry.padding, geometry.pool, bf16)
+        return y, which
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what the way back needs."""
+        x, w, b, ctx.geometry, ctx.bf16 = inputs
+        ctx.bias = b is not None
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(x, w, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of x (where it needs one), w and b."""
+        x, w, which = ctx.saved_tensors
+        geometry, needs_input = ctx.geometry, ctx.needs_input_grad[0]
+        dx, dw, db = _convolve_backward(
+            g, which, x, w, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool, ctx.bf16
+        )
+        dx = dx.to(x.dtype) if needs_input else None
+        return dx, dw, db if ctx.bias else None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry,
+        bf16: bool,
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:  # fmt: skip
+        """The clients of all mapped calls in one."""
+        size = info.batch_size
+
+        def stacked(value: Tensor | None, dim: int | None) -> Tensor | None:
+            if value is None:
+                return None
+            moved = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+            return moved.flatten(0, 1)
+
+        inner = len(x) if in_dims[0] is None else x.shape[0 if in_dims[0] else 1]
+        y, which = Convolve.apply(
+            stacked(x, in_dims[0]), stacked(w, in_dims[1]), stacked(b, in_dims[2]), geometry, bf16
+        )
+        split = (size, inner)
+        if geometry.pool > 1:
+            return (y.unflatten(0, split), which.unflatten(0, split)), (0, 0)
+        return (y.unflatten(0, split), which), (0, None)
+
+
+def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+    """One client's convolution of images B × C × H × W."""
+    bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    y, _ = Convolve.apply(x[None], w[None], None if b is None else b[None], geometry, bf16)
+    out: Tensor = y.squeeze(0)  # a view also on the way back, which y[0] is not
+    return out

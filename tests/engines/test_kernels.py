@@ -1,0 +1,151 @@
+"""Stacked convolutions: the operators that a GPU's kernels stand behind, checked here by what they do on a CPU.
+
+The Triton kernels themselves are compared with double precision by `benchmarks/gpu_kernels.py` on a GPU, and here
+by Triton's interpreter where Triton is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
+from fedhv.engines.compiled import Compiled
+from fedhv.engines.kernels.fusion import Convolution, Normalisation, with_stacked_convolutions
+from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.operators import Convolve
+from fedhv.parameters import Layout, flatten
+
+GEOMETRIES = [
+    (3, 8, 64, 3, Geometry(1, 1, 2), True),
+    (1, 14, 10, 3, Geometry(1, 1, 2), True),
+    (10, 7, 15, 3, Geometry(1, 0, 2), True),  # 5 × 5 before pooling: the last row and column are in no window
+    (16, 8, 24, 3, Geometry(2, 1), False),
+    (16, 8, 24, 1, Geometry(2, 0), False),
+    (8, 4, 8, 3, Geometry(1, 1), True),
+]
+
+
+def expected(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+    """What torch's own layers give, client after client."""
+    ys = []
+    for i in range(len(x)):
+        y = F.conv2d(x[i], w[i], None if b is None else b[i], geometry.stride, geometry.padding)
+        ys.append(F.relu(F.max_pool2d(y, 2)) if geometry.pool == 2 else y)
+    return torch.stack(ys)
+
+
+@pytest.mark.parametrize(("C", "side", "outputs", "k", "geometry", "bias"), GEOMETRIES)
+def test_operator_is_every_clients_own_convolution(C, side, outputs, k, geometry, bias):
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, C, side, side, requires_grad=True)
+    w = torch.randn(3, outputs, C, k, k, requires_grad=True)
+    b = torch.randn(3, outputs, requires_grad=True) if bias else None
+    wanted = [t for t in (x, w, b) if t is not None]
+    y, _ = Convolve.apply(x, w, b, geometry, False)
+    reference = expected(x, w, b, geometry)
+    torch.testing.assert_close(y, reference)
+    g = torch.randn_like(reference)
+    for got, right in zip(torch.autograd.grad(y, wanted, g), torch.autograd.grad(reference, wanted, g), strict=True):
+        torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize(("model", "shape"), [(LeNet, (1, 28, 28)), (CIFARNet, (3, 32, 32)), (ResNet18, (3, 32, 32))])
+def test_replaced_model_has_the_same_parameters_and_gradients(model, shape):
+    torch.manual_seed(0)
+    plain = model().eval()
+    stacked = with_stacked_convolutions(plain)
+    m = len(plain.heads)
+    layout = Layout.of(plain, m)
+    assert Layout.of(stacked, m) == layout
+    assert any(isinstance(layer, Convolution) for layer in stacked.modules())
+    assert not any(type(layer) is nn.Conv2d for layer in stacked.modules())
+    theta = torch.stack([flatten(plain) + 0.01 * torch.randn(layout.d) for _ in range(2)])
+    images = torch.randn(2, 2, *shape)
+
+    def gradients(module: nn.Module, theta: Tensor, images: Tensor) -> Tensor:
+        def objective(theta: Tensor, images: Tensor) -> Tensor:
+            outputs = torch.func.functional_call(module, layout.unflatten(theta), (images,))
+            return sum(output.square().mean() for output in outputs)
+
+        theta = theta.detach().requires_grad_()
+        return torch.autograd.grad(torch.func.vmap(objective)(theta, images).sum(), theta)[0]
+
+    right = gradients(plain, theta, images)
+    error = (gradients(stacked, theta, images) - right).norm() / right.norm()
+    assert error < 1e-3  # float32 through many layers; where a ReLU's input is nearly 0 its sign may differ
+    torch.testing.assert_close(stacked(images[0])[0], plain(images[0])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_only_what_the_kernel_can_do_is_replaced():
+    layers = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(4, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, 3, stride=(1, 2)),
+        nn.Conv2d(4, 4, 3, padding="same"),
+        nn.Conv2d(4, 4, 3, padding_mode="reflect", padding=1),
+        nn.Conv2d(4, 4, 3, padding="valid"),
+        nn.GroupNorm(2, 4),
+    )
+    kinds = [type(layer) for layer in with_stacked_convolutions(layers)]
+    assert kinds == [*[nn.Conv2d] * 5, Convolution, Normalisation]
+
+
+@pytest.mark.parametrize(
+    ("following", "pool"),
+    [
+        ([nn.MaxPool2d(2), nn.ReLU()], 2),
+        ([nn.ReLU(), nn.MaxPool2d(2)], 2),
+        ([nn.MaxPool2d(3), nn.ReLU()], 1),
+        ([nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()], 1),
+        ([nn.MaxPool2d(2), nn.Tanh()], 1),
+        ([nn.ReLU()], 1),
+    ],
+)
+def test_pooling_and_relu_are_fused_where_they_follow(following, pool):
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *following)
+    stacked = with_stacked_convolutions(layers)
+    assert stacked[0].geometry.pool == pool
+    images = torch.randn(2, 3, 9, 9)
+    torch.testing.assert_close(stacked(images), layers(images))
+
+
+def test_an_interrupt_inside_the_compiler_is_an_interrupt():
+    def broken(*_: Tensor) -> Tensor:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("the compiler's own disorder")
+
+    function = Compiled(lambda x: x + 1)
+    x = torch.zeros(2)
+    function._compiled[(((2,), torch.float32),)] = broken
+    with pytest.raises(KeyboardInterrupt):
+        function(x)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves run: benchmarks/gpu_kernels.py")
+def test_kernels_in_tritons_interpreter():
+    code = """
+import torch
+from fedhv.engines.kernels import launch
+from fedhv.engines.kernels.geometry import Geometry
+from tests.engines.test_kernels import GEOMETRIES, expected
+torch.manual_seed(0)
+for C, side, outputs, k, geometry, bias in GEOMETRIES:
+    x = torch.randn(2, 2, C, side, side)
+    w = torch.randn(2, outputs, C, k, k)
+    b = torch.randn(2, outputs) if bias else None
+    y, _ = launch.forward(x, w, b, geometry, False)
+    torch.testing.assert_close(y, expected(x, w, b, geometry), rtol=1e-4, atol=1e-4)
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
