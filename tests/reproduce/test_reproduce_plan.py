@@ -52,9 +52,9 @@ def test_a_planned_run_resolves_to_the_setting_that_it_says():
     run = PlannedRun(Variant("cifar10-mnist-b", "training.local_steps=20", "steps20"), "fedhv", 42, rounds=7)
     setting = run.resolved
     assert (setting.name, setting.training.local_steps, setting.training.rounds) == ("cifar10-mnist-b", 20, 7)
-    assert run.config()["methods"] == {
-        "fedhv": {"server_lr": 1.6, "local_lr": 0.3, "report": "all", "floor": 1e-6}
-    }  # fmt: skip
+    assert list(run.config()["methods"]) == ["fedhv"]
+    said = {"server_lr": 1.6, "local_lr": 0.3, "report": "all", "floor": 1e-6}
+    assert run.config()["methods"]["fedhv"].items() >= said.items()
 
 
 def test_settings_methods_seeds_and_rounds_narrow_a_plan():

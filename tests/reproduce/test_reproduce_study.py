@@ -264,6 +264,17 @@ def test_runs_of_another_length_are_not_taken_for_these(options, out):
     assert made.outputs[0].notes[-1].startswith("multimnist/uniform-seed0 is left out: `training.rounds` is 2")
 
 
+def test_runs_from_before_an_option_existed_count(options, out):
+    selection = Selection(("multimnist",), ("uniform",), (0,))
+    reproduce("main", options, selection)
+    config = out / "multimnist/uniform-seed0/config.toml"
+    older = [line for line in config.read_text().splitlines() if not line.startswith("explosion")]
+    assert len(older) < len(config.read_text().splitlines())
+    config.write_text("\n".join(older))
+    made = reproduce("main", options, selection, run=False)
+    assert [row["ours_runs"] for row in table(made, "main")] == [1, 1]
+
+
 def test_a_damaged_run_is_left_out_and_named(options, out):
     selection = Selection(("multimnist",), ("uniform", "fsmgda"), (0,))
     reproduce("main", options, selection)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedhv import toml
+from fedhv.config import completed
 from fedhv.errors import InputError
 from fedhv.folders import read_summary
 from fedhv.history import read_history
@@ -61,7 +62,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
     if not path.exists():
         return Found(run, folder, "missing")
     try:
-        differs = next(differences(toml.read(path).get("setting", {}), run.config()), None)
+        differs = next(differences(completed(toml.read(path).get("setting", {})), completed(run.config())), None)
         if differs is not None:
             key, was, now = differs
             return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")

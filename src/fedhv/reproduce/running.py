@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhv.benchmarks import load_benchmark
+from fedhv.cluster import check_ray
 from fedhv.config import load_setting
 from fedhv.engines import choose_engine
 from fedhv.errors import InputError, unknown
@@ -16,7 +17,7 @@ from fedhv.reproduce import references
 from fedhv.reproduce.experiments import family
 from fedhv.reproduce.found import Found, look
 from fedhv.reproduce.plan import Plan, PlannedRun, Variant
-from fedhv.study import StudyFailed, StudyObserver, compare
+from fedhv.study import EXECUTORS, StudyFailed, StudyObserver, compare
 
 REFERENCES = ("calibrated", "paper")
 
@@ -29,6 +30,7 @@ class Options:
         out: The reproduction's folder.
         data: The folder of the datasets.
         jobs: Runs at a time.
+        executor: Where runs go, as for `fedhv.compare`.
         engine: As for `fedhv.run`.
         device: As for `fedhv.run`.
         precision: As for `fedhv.run`.
@@ -42,10 +44,15 @@ class Options:
     device: str = "auto"
     precision: str = "auto"
     reference: str = REFERENCES[0]
+    executor: str = EXECUTORS[0]
 
     def __post_init__(self) -> None:
         if self.reference not in REFERENCES:
             raise unknown("reference", self.reference, REFERENCES)
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
+        if self.executor == "ray":
+            check_ray()
         if self.jobs is not None and self.jobs < 1:
             raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
 
@@ -104,6 +111,7 @@ def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, o
         rounds=runs[0].rounds,
         out=options.out / variant.name,
         jobs=options.jobs,
+        executor=options.executor,
         engine=options.engine,
         device=options.device,
         precision=options.precision,
