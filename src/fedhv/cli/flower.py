@@ -1,0 +1,127 @@
+"""The commands `flower up` and `flower certificates`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedhv.cli.options import DataOption, Json, Quiet, SetOption, SettingArgument, output_console
+from fedhv.cli.progress import observer
+from fedhv.cli.tables import summary_table
+from fedhv.config import load_setting
+from fedhv.errors import InputError
+from fedhv.jobs import Interrupted
+
+flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.add_typer(flower)
+
+
+@flower.command()
+def up(
+    setting: SettingArgument,
+    nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client of the federation.")] = 3,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys only.")] = False,
+    method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder [default: runs/SETTING-flower/METHOD-seedSEED].")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
+    ] = None,
+    set_: SetOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,
+    node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 60.0,
+    report_clip: Annotated[
+        float | None, typer.Option(min=0, help="Privacy: clip the reported losses on the nodes.")
+    ] = None,
+    report_noise: Annotated[
+        float | None, typer.Option(min=0, help="Privacy: noise multiplier of the reports; needs --report-clip.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Of the nodes: cpu, cuda or auto.")] = "cpu",
+    data: DataOption = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a setting as a SuperLink and SuperNodes on this machine, and take everything down again.
+
+    It writes the run folder that `fedhv run` writes. Everything listens on 127.0.0.1 alone.
+    """
+    # Flower is an extra: it is imported where it is needed.
+    from fedhv.flower.roster import Patience
+    from fedhv.flower.up import Order
+    from fedhv.flower.up import up as run_on_flower
+    from fedhv.privacy import ReportPrivacy
+
+    if report_noise and not report_clip:
+        raise InputError("`--report-noise` needs `--report-clip`: noise hides only what is bounded.")
+    resolved = load_setting(setting, set_ or [])
+    label = resolved.method(method).label
+    folder = out or Path("runs") / f"{resolved.name}-flower" / f"{label}-seed{seed}"
+    order = Order(
+        setting=setting,
+        method=method,
+        nodes=nodes,
+        out=folder,
+        seed=seed,
+        reference=reference,
+        override=tuple(set_ or ()),
+        rounds=rounds,
+        data=data,
+        device=device,
+        tls=tls,
+        resume=resume,
+        patience=Patience(reply=reply_seconds, nodes=node_seconds),
+        reports=ReportPrivacy(report_clip, report_noise or 0.0) if report_clip else None,
+    )
+    watch = observer(Console(stderr=True), quiet or as_json)
+    try:
+        result = run_on_flower(order, watch)
+    except Interrupted as stop:
+        again = shlex.join(["fedhv", *sys.argv[1:], *([] if resume else ["--resume"])])
+        raise Interrupted(f"{stop} Go on with: {again}") from None
+    finally:
+        watch.stop()
+    if as_json:
+        print(json.dumps(result.summary, indent=2, ensure_ascii=False))
+    elif not quiet:
+        console = output_console(140)
+        console.print(summary_table(result.summary))
+        console.print(f"The run is in {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+@flower.command()
+def certificates(
+    folder: Annotated[Path, typer.Argument(help="A new folder for certificates and keys.")],
+    host: Annotated[list[str] | None, typer.Option(help="A name or address of the SuperLink. May be repeated.")] = None,
+    nodes: Annotated[int, typer.Option(min=0, help="How many node keys.")] = 3,
+    days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = 365,
+) -> None:
+    """Make a certificate authority, a server certificate and node keys, for a trial."""
+    from fedhv.flower.certificates import make_certificates
+
+    made = make_certificates(folder, host or ["127.0.0.1", "localhost"], nodes, days)
+    console = Console(width=140)
+    for path, what in (
+        (made.ca, "for every machine: what the server's certificate is checked with"),
+        (made.ca_key, "signs certificates; take it off the machine when you are done"),
+        (made.server, "the SuperLink's certificate"),
+        (made.server_key, "the SuperLink's key; for its machine alone"),
+        *(
+            (path, f"node {k}'s key; for its machine alone ({path.name}.pub is registered)")
+            for k, path in enumerate(made.nodes)
+        ),
+    ):
+        console.print(f"{path}  {what}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,94 @@
+"""The two apps behind `fedhv flower up`: a setting of the package on Flower, all of it from the run configuration.
+
+| key                            | what it is                                                  |
+|--------------------------------|-------------------------------------------------------------|
+| `setting`                      | a setting's name or TOML file                               |
+| `method`, `seed`, `out`        | as for `fedhv run`                                          |
+| `reference`                    | FedHV's reference: a file, or a name in the setting         |
+| `data`                         | the folder of the datasets                                  |
+| `device`                       | of the nodes                                                |
+| `reply-seconds`, `node-seconds`| how long the server waits for replies and for nodes         |
+| `report-clip`, `report-noise`  | differential privacy of the reports (0 for none)            |
+| `control`                      | where the server says that it runs, and how it ended        |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedhv.errors import FedHVError
+from fedhv.flower.client_app import client_app
+from fedhv.flower.control import reporting, tell
+from fedhv.flower.log import Log
+from fedhv.flower.server_app import patience_of, serve
+from fedhv.privacy import ReportPrivacy
+from fedhv.problem import Problem
+from fedhv.resolve import resolve
+from fedhv.simulation import Round
+
+server = ServerApp()
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the method of the run configuration on the nodes of the grid."""
+    settings = context.run_config
+    control = Path(str(settings["control"]))
+    with reporting(control):
+        serve(
+            grid,
+            str(settings["setting"]),
+            str(settings["method"]),
+            seed=int(settings["seed"]),
+            out=_path(settings, "out"),
+            reference=settings.get("reference") or None,
+            data=_path(settings, "data"),
+            patience=patience_of(settings),
+            observer=_Told(control),
+        )
+
+
+class _Told(Log):
+    """Progress goes to the log; what the user should know also to whoever started the run."""
+
+    def __init__(self, control: Path) -> None:
+        super().__init__()
+        self._control = control
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        tell(self._control, text)
+        super().say(text)
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts; whoever started it sees that from its folder."""
+        self._label, self._rounds = label, rounds
+
+    def round(self, round: Round) -> None:
+        """A round is over: only what went wrong is worth a line."""
+        for refusal in round.refused:
+            self.say(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
+
+
+def load(context: Context) -> Problem:
+    """The setting's problem; the node takes its own part of it."""
+    return resolve(str(context.run_config["setting"]), data=_path(context.run_config, "data"))[1]
+
+
+def reports(context: Context) -> ReportPrivacy | None:
+    """What the run configuration asks for the reports."""
+    clip, noise = (float(context.run_config.get(name, 0)) for name in ("report-clip", "report-noise"))
+    if clip == 0 and noise > 0:
+        raise FedHVError("Reports are noised only where they are clipped: give report-clip too.")
+    return ReportPrivacy(clip, noise) if clip else None
+
+
+def _path(settings: Any, name: str) -> str | None:
+    return str(settings.get(name) or "") or None
+
+
+client = client_app(load, reports=reports)

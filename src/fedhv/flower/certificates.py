@@ -1,0 +1,134 @@
+"""A certificate authority, a server certificate and node keys, for a trial. For production see the guide."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedhv.errors import InputError
+from fedhv.files import make_folder, write_atomic
+
+DAYS = 365
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Where everything lies. Every node gets its own key and `ca.crt`, the server the rest but `ca.key`."""
+
+    ca: Path
+    ca_key: Path
+    server: Path
+    server_key: Path
+    nodes: tuple[Path, ...]
+
+
+def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> Certificates:
+    """Make them in a new folder.
+
+    Args:
+        folder: Must not hold anything yet.
+        hosts: The names and addresses under which the SuperLink is reached.
+        nodes: How many node keys.
+        days: How long the certificates are valid.
+    """
+    if nodes < 0 or days < 1:
+        raise InputError(f"Expected 0 or more nodes and at least one day. Found {nodes} and {days}.")
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty: keys that exist are not overwritten. Choose another folder.")
+    names = list(dict.fromkeys(hosts))
+    if not names:
+        raise InputError("The server's certificate should be for at least one host. Found none; use --host.")
+    make_folder(folder)
+    os.chmod(folder, 0o700)
+    ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial CA")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+    ca = (
+        _certificate(issuer, issuer, ca_key, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(ca_key, hashes.SHA384())
+    )
+    server = (
+        _certificate(subject, issuer, server_key, days)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+    made = Certificates(
+        folder / "ca.crt",
+        folder / "ca.key",
+        folder / "server.crt",
+        folder / "server.key",
+        tuple(folder / f"node-{k}" for k in range(nodes)),
+    )
+    _secret(made.ca_key, _pem(ca_key))
+    _secret(made.server_key, _pem(server_key))
+    write_atomic(made.ca, ca.public_bytes(Encoding.PEM))
+    write_atomic(made.server, server.public_bytes(Encoding.PEM))
+    for path in made.nodes:
+        key = ec.generate_private_key(ec.SECP384R1())
+        _secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        write_atomic(path.with_suffix(".pub"), key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    return made
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ a little
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _secret(path: Path, content: bytes) -> None:
+    """A file that nobody else may read, from the first byte on."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)

@@ -1,0 +1,119 @@
+"""The ClientApp: takes a message, lets the one definition of the client answer, and sends the answer back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from fedhv.client import Client
+from fedhv.engines import choose_device
+from fedhv.errors import FedHVError, InputError
+from fedhv.flower.node import Node
+from fedhv.flower.wire import (
+    HELLO,
+    TYPES,
+    Kept,
+    Malformed,
+    check_language,
+    decode_cohort,
+    decode_request,
+    encode_reply,
+    introduction,
+)
+from fedhv.messages import TaskGradients, TaskGradientsReply, Train
+from fedhv.privacy import ReportPrivacy
+from fedhv.problem import Problem
+
+Load = Callable[[Context], Node | Problem]
+"""Returns what the node of a context has; or a whole problem, of which the node then takes its own part."""
+
+
+def client_app(
+    load: Load,
+    *,
+    device: str = "auto",
+    mods: Sequence[Mod] = (),
+    reports: ReportPrivacy | Callable[[Context], ReportPrivacy | None] | None = None,
+) -> ClientApp:
+    """A Flower ClientApp for FedHV and its baselines.
+
+    Args:
+        load: Called with the node's context; returns its model, tasks and examples.
+        device: "auto", "cpu" or "cuda"; the app's run configuration may have a `device` too, which overrides it.
+        mods: Flower's modifiers for training messages, such as those of differential privacy. They see every training
+            message; one that they cannot work on is refused rather than answered without them.
+        reports: Clips and noises the reported losses before they leave the node.
+    """
+    app = ClientApp()
+    clients: dict[tuple[object, ...], Client] = {}
+
+    def client_of(context: Context, k: int) -> Client:
+        # A process may serve one message (SuperNodes) or many (the simulation): loading is done once in each.
+        key = (k, *sorted(context.run_config.items()), *sorted(context.node_config.items()))
+        if key not in clients:
+            has = load(context)
+            if not isinstance(has, Node | Problem):
+                raise InputError(f"The node's `load` should return a Node or a Problem. Found {type(has).__name__}.")
+            problem = has.problem() if isinstance(has, Node) else has
+            if isinstance(has, Problem) and not 0 <= k < len(problem.clients):
+                raise InputError(f"partition-id should be from 0 to {len(problem.clients) - 1}. Found {k}.")
+            where = context.run_config.get("device", device)
+            clients[key] = Client(problem, choose_device(str(where)))
+        return clients[key]
+
+    def introduce(message: Message, context: Context) -> Message:
+        k = partition_of(context)
+        client = client_of(context, k)
+        names = [task.name for task in client.problem.tasks]
+        return Message(introduction(k, client.layout, names), reply_to=message)
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            check_language(message.content, "the server")
+            k = partition_of(context)
+            client = client_of(context, k)
+            cohort = decode_cohort(message.content, k)
+            kept = Kept.load(context.state, cohort, client.layout, client.device)
+            kind, content = message.metadata.message_type, message.content
+            request = decode_request(kind, content, client.layout, kept, client.device)
+        except Malformed as problem:
+            raise FedHVError(f"this node refuses the message: {problem}") from None
+        reply = client.answer(request, cohort, k)
+        if isinstance(request, TaskGradients) and isinstance(reply, TaskGradientsReply):
+            Kept(request.model, reply, cohort, client.layout).save(context.state)
+        if isinstance(request, Train):
+            Kept.clear(context.state)  # the round ends with training
+            rule = reports(context) if callable(reports) else reports
+            if rule is not None:
+                # Not from the run's seed: the server knows that one, and would take the noise away again.
+                reply = rule.protect(reply, np.random.default_rng())
+        return Message(encode_reply(request, reply, client.layout), reply_to=message)
+
+    app.query(HELLO.split(".")[1])(introduce)
+    for kind in TYPES.values():
+        _, _, action = kind.partition(".")
+        app.train(action or "default", mods=[_addressed, *mods] if mods else None)(answer)
+    return app
+
+
+def _addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Sees to it that a mod's refusal arrives: some of Flower's address it as an answer to the answer."""
+    reply = call_next(message, context)
+    if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
+        return Message(reply.error, reply_to=message)
+    return reply
+
+
+def partition_of(context: Context) -> int:
+    """Which client of the federation a node is."""
+    k = context.node_config.get("partition-id")
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise InputError(
+            "A node should know which partition it holds. Start its SuperNode with "
+            f'--node-config "partition-id=0" (and so on). Found partition-id = {k!r}.'
+        )
+    return k

@@ -1,0 +1,171 @@
+"""A SuperLink and SuperNodes on this machine, with all that Flower wants around them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedhv import toml
+from fedhv.errors import FedHVError
+from fedhv.files import write_atomic
+from fedhv.flower.certificates import Certificates, make_certificates
+from fedhv.flower.processes import Processes, executable, free_ports
+
+CONNECTION = "fedhv"
+"""The name of the connection in Flower's configuration."""
+SUBMITTING = 60.0
+"""Seconds that a command of Flower's may take."""
+
+
+HOST = "127.0.0.1"
+"""Nothing listens anywhere else."""
+
+
+class Deployment:
+    """Starts the processes when entered and ends all of them when left, however it is left."""
+
+    def __init__(self, nodes: int, tls: bool = False) -> None:
+        self.nodes, self.tls = nodes, tls
+        self.home = Path(tempfile.mkdtemp(prefix="fedhv-flower-"))
+        self.logs = self.home / "logs"
+        self.logs.mkdir()
+        self.processes = Processes(environment(self.home), self.logs)
+        self.certificates: Certificates | None = None
+        self.port, *self.node_ports = free_ports(1 + nodes)
+        self.keep_logs = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.processes.__exit__(kind, error, trace)
+        finally:
+            if not self.keep_logs:
+                shutil.rmtree(self.home, ignore_errors=True)
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{HOST}:{self.port}"
+
+    def submit(self, app: Path) -> None:
+        """Hand an app to the SuperLink, which starts its ServerApp."""
+        self.flwr("run", str(app), CONNECTION, "--format", "json")
+
+    def flwr(self, *arguments: str) -> str:
+        """One of Flower's commands; returns what it printed."""
+        try:
+            done = subprocess.run(
+                [executable("flwr"), *arguments],
+                env=self.processes.environment,
+                capture_output=True,
+                text=True,
+                timeout=SUBMITTING,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise FedHVError(f"flwr {arguments[0]} did not end within {SUBMITTING:g} s.") from None
+        printed = done.stdout + done.stderr
+        failed = done.returncode != 0 or '"success": false' in done.stdout
+        if failed:
+            raise FedHVError(f"flwr {' '.join(arguments[:2])} failed: {' '.join(printed.split())[-600:]}")
+        return done.stdout
+
+    def start_node(self, partition: int, **changes: str) -> None:
+        """Start the SuperNode that holds a partition."""
+        command = [
+            "flower-supernode",
+            "--superlink",
+            self.address,
+            "--host",
+            HOST,
+            "--port",
+            str(self.node_ports[partition]),
+            "--node-config",
+            f"partition-id={partition} num-partitions={self.nodes}",
+        ]
+        if self.certificates is None:
+            command += ["--insecure"]
+        else:
+            key = self.certificates.nodes[partition]
+            command += ["--root-certificates", str(self.certificates.ca), "--auth-supernode-private-key", str(key)]
+        self.processes.start(f"supernode-{partition}", command, **changes)
+
+    def _start(self) -> None:
+        command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
+        command += ["--disable-runtime-dependency-installation"]
+        connection: dict[str, object] = {"address": self.address}
+        if self.tls:
+            self.certificates = make_certificates(self.home / "certificates", [HOST], self.nodes)
+            command += ["--ssl-ca-certfile", str(self.certificates.ca)]
+            command += ["--ssl-certfile", str(self.certificates.server)]
+            command += ["--ssl-keyfile", str(self.certificates.server_key)]
+            command += ["--enable-supernode-auth"]
+            connection["root-certificates"] = str(self.certificates.ca)
+        else:
+            command += ["--insecure"]
+            connection["insecure"] = True
+        write_atomic(self.home / "config.toml", toml.write({"superlink": {CONNECTION: connection}}))
+        self.processes.start("superlink", command)
+        self.processes.wait_for_port("superlink", self.port)
+        for partition in range(self.nodes):
+            if self.certificates is not None:
+                public = self.certificates.nodes[partition].with_suffix(".pub")
+                self.flwr("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
+            self.start_node(partition)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For every process of a deployment: its own home, no telemetry, no downloads, one thread each."""
+    commands = str(Path(sys.executable).parent)  # Flower starts its own commands by name
+    return {
+        "OMP_NUM_THREADS": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        **os.environ,
+        "PATH": os.pathsep.join([commands, os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def write_app(folder: Path, config: Mapping[str, object]) -> Path:
+    """The thin app folder that Flower packs up and sends around: two names and the run configuration."""
+    folder.mkdir(parents=True)
+    values = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
+    text = f"""[project]
+name = "fedhv-up"
+version = "1.0.0"
+description = "A setting of FedHV"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fedhv"
+
+[tool.flwr.app.components]
+serverapp = "fedhv.flower.apps:server"
+clientapp = "fedhv.flower.apps:client"
+
+[tool.flwr.app.config]
+{values}"""
+    write_atomic(folder / "pyproject.toml", text)
+    return folder

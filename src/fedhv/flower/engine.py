@@ -1,0 +1,146 @@
+"""The engine whose clients are Flower nodes: the same questions, asked through a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedhv.cohort import Cohort
+from fedhv.communication import Traffic
+from fedhv.engines import Choice
+from fedhv.engines.base import Engine
+from fedhv.flower.exchange import exchange, reason
+from fedhv.flower.roster import Patience, Roster
+from fedhv.flower.wire import TYPES, Malformed, decode_reply, encode_request, serialised_bytes
+from fedhv.messages import Refusal, Replies, Reply, Request, collect
+from fedhv.problem import Problem
+
+
+class Nodes(Engine):
+    """Asks the nodes that hold the cohort's partitions. What does not come back, or comes back wrong, is refused.
+
+    Of the problem it uses the model, the tasks, the test examples and the number of clients.
+    """
+
+    saves_every_round: ClassVar[bool] = True
+
+    def __init__(
+        self, problem: Problem, grid: Grid | None, patience: Patience | None = None, min_replies: int = 1
+    ) -> None:
+        super().__init__(problem, "cpu")
+        self.patience, self.min_replies = patience or Patience(), min_replies
+        self._roster: Roster | None = None
+        self._gathered = False
+        self._real = Traffic()
+        if grid is not None:
+            self.connect(grid)
+
+    def connect(self, grid: Grid) -> None:
+        """The nodes of this grid are the ones; who is known stays known."""
+        if self._roster is not None:
+            self._roster.grid = grid
+            return
+        names = [task.name for task in self.problem.tasks]
+        self._roster = Roster(grid, self.layout, names, len(self.problem.clients), self.patience)
+
+    @property
+    def roster(self) -> Roster:
+        """Who is there."""
+        assert self._roster is not None, "connect to a grid first"
+        return self._roster
+
+    @property
+    def population(self) -> Any:
+        """Nodes come and go: whoever samples a cohort asks who is there."""
+        return self.present
+
+    def present(self) -> Sequence[int]:
+        """The partitions that are there, in ascending order; the first time all are waited for, within bounds."""
+        if not self._gathered:
+            self.roster.gather(len(self.problem.clients))
+            self._gathered = True
+        self.roster.need(self.min_replies)
+        self._pass_on_notes()
+        return sorted(self.roster.members)
+
+    def ask(self, request: Request, cohort: Cohort) -> Replies:
+        """The cohort's answers, as far as they come in time and hold what they should."""
+        messages = self.messages(request, cohort)
+        answers = exchange(self.roster.grid, list(messages.values()), self.patience.reply)
+        return self.replies(request, cohort, messages, answers.values())
+
+    def messages(self, request: Request, cohort: Cohort, extra: ConfigRecord | None = None) -> dict[int, Message]:
+        """The messages that put a request to those of a cohort that are there, by client."""
+        content = encode_request(request, cohort, extra)
+        made = {
+            k: Message(
+                content,
+                self.roster.members[k],
+                TYPES[type(request)],
+                ttl=self.patience.reply,  # what comes later is not wanted any more
+                group_id=str(cohort.round + 1),
+            )
+            for k in cohort.clients
+            if k in self.roster.members
+        }
+        self._real += Traffic(down=sum(serialised_bytes(message) for message in made.values()))
+        return made
+
+    def replies(
+        self, request: Request, cohort: Cohort, messages: dict[int, Message], answers: Iterable[Message]
+    ) -> Replies:
+        """What the cohort's answers come to, taken in its order; who is missing or wrong is named with the reason."""
+        arrived = {answer.metadata.reply_to_message_id: answer for answer in answers}
+        decoded: dict[int, Reply] = {}
+        refused: list[Refusal] = []
+        for k in cohort.clients:
+            message = messages.get(k)
+            answer = None if message is None else arrived.get(message.metadata.message_id)
+            try:
+                if message is None:
+                    raise Malformed("its node is not there")
+                if answer is None:
+                    self.roster.missed(k)
+                    raise Malformed(f"no reply within {self.patience.reply:g} s")
+                if answer.has_error():
+                    raise Malformed(reason(answer))
+                self._real += Traffic(up=serialised_bytes(answer))
+                decoded[k] = decode_reply(request, answer.content, self.layout)
+            except Malformed as objection:
+                refused.append(Refusal(k, str(objection), sent=answer is not None and not answer.has_error()))
+        answered = replace(cohort, clients=[k for k in cohort.clients if k in decoded])
+        taken = collect(request, answered, self.layout, [decoded[k] for k in answered.clients])
+        return replace(taken, refused=(*refused, *taken.refused))
+
+    def measured(self) -> dict[str, Any]:
+        """The real size of all that was sent since the last call, as Flower serialised it."""
+        real, self._real = self._real, Traffic()
+        return {"serialised": {"downlink_bytes": real.down, "uplink_bytes": real.up}}
+
+    def _pass_on_notes(self) -> None:
+        self.notes += self.roster.notes
+        self.roster.notes.clear()
+
+
+@dataclass(frozen=True)
+class OverFlower(Choice):
+    """Where and how a run is computed: on the nodes of a grid."""
+
+    grid: Grid | None = None
+    patience: Patience = field(default_factory=Patience)
+    min_replies: int = 1
+
+    def make(self, problem: Problem) -> Engine:
+        """The engine, ready to answer."""
+        return Nodes(problem, self.grid, self.patience, self.min_replies)
+
+
+def over_flower(grid: Grid | None, patience: Patience | None = None, min_replies: int = 1) -> OverFlower:
+    """The choice of a grid's nodes."""
+    cpu = torch.device("cpu")
+    return OverFlower("flower", cpu, "float32", grid=grid, patience=patience or Patience(), min_replies=min_replies)

@@ -1,0 +1,101 @@
+"""One exchange with several nodes: everything is sent at once, and waiting is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from fedhv.errors import FedHVError
+from fedhv.flower.mailbox import Mailbox
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+"""Replies are looked for often at first, then more rarely. (Flower's own loop looks every three seconds.)"""
+
+
+def exchange(grid: Grid, messages: Sequence[Message], seconds: float) -> dict[str, Message]:
+    """Send messages and wait for the replies, so long at most; returns them by the id of what they answer.
+
+    What the infrastructure says in place of a node (it is gone, its message has expired) names the SuperLink as its
+    source; the id of the message that it answers is the only thing that tells whom it is about.
+    """
+    replies: dict[str, Message] = {}
+    with Mailbox(grid) as mailbox:
+        mailbox.send(messages)
+        end, pause = time.monotonic() + seconds, FIRST_PAUSE
+        while mailbox.waiting and (left := end - time.monotonic()) > 0:
+            for reply in mailbox.take(min(pause, left)):
+                replies[reply.metadata.reply_to_message_id] = reply
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+        if not replies and mailbox.trouble is not None:
+            raise FedHVError(f"The SuperLink does not answer: {mailbox.trouble}.")
+    return replies
+
+
+class Prompt(Grid):
+    """A grid that looks for replies as often as `exchange` does; everything else is passed on.
+
+    For Flower's own loop, which waits in the grid's `send_and_receive`.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Push, and pull until all replies are there or the time is over (an hour unless it is given)."""
+        return list(exchange(self._grid, list(messages), 3600.0 if timeout is None else timeout).values())
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass it on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass it on."""
+        return self._grid.pull_messages(message_ids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Pass it on."""
+        return self._grid.get_node_ids()
+
+    def set_run(self, run: Run) -> None:
+        """Pass it on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Pass it on."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Pass it on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+
+REASONS = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its app could not be loaded",
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "its app raised",
+    ErrorCode.MESSAGE_UNAVAILABLE: "its message has expired",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its reply is not available",
+    ErrorCode.NODE_UNAVAILABLE: "the node is gone",
+    ErrorCode.MOD_FAILED_PRECONDITION: "a mod refused the message",
+    ErrorCode.INVALID_FAB: "its app could not be verified",
+    ErrorCode.CLIENT_APP_CRASHED: "its app crashed",
+}
+"""Why there is an error in place of an answer."""
+
+LONGEST_REASON = 300
+
+
+def reason(reply: Message) -> str:
+    """Why a reply is an error, in one line."""
+    what = REASONS.get(reply.error.code, f"error {reply.error.code}")
+    more = " ".join((reply.error.reason or "").split())
+    if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
+        more = more.split("<'", 1)[1].removesuffix("'>")
+    return f"{what}: {more}"[:LONGEST_REASON] if more else what

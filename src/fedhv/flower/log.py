@@ -1,0 +1,36 @@
+"""Progress as lines of Flower's log."""
+
+from __future__ import annotations
+
+from logging import INFO
+
+from flwr.common.logger import log
+
+from fedhv.observer import Observer
+from fedhv.simulation import Round
+
+
+class Log(Observer):
+    """Progress as lines of Flower's log."""
+
+    def __init__(self) -> None:
+        self._label, self._rounds = "", 0
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        log(INFO, "%s", text)
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts, or goes on."""
+        self._label, self._rounds = label, rounds
+        self.say(f"{label}: {rounds} rounds{f', going on after round {done}' if done else ''}")
+
+    def round(self, round: Round) -> None:
+        """A round is over."""
+        weights = " ".join(f"{weight:.3f}" for weight in round.weights)
+        text = f"{self._label}: round {round.number}/{self._rounds}, w {weights}"
+        if round.evaluation is not None:
+            text += f", mean {round.evaluation.mean_accuracy:.1f} %, worst {round.evaluation.worst_accuracy:.1f} %"
+        for refusal in round.refused:
+            text += f"; left out client {refusal.client}: {refusal.reason}"
+        self.say(text)

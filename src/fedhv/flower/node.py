@@ -1,0 +1,99 @@
+"""What a node has, and what a server has: their parts of a problem that nobody holds as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedhv.errors import InputError
+from fedhv.problem import Augmentation, Clients, Examples, Problem
+from fedhv.tasks import Task
+
+Arrays = tuple[Any, Sequence[Any]]
+"""Inputs, and for every task its targets."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Everything a node brings to the federation: its model's code, the tasks and its own examples.
+
+    Attributes:
+        model: Makes a fresh model; its forward pass returns one output per task.
+        tasks: The objectives, in the order of the outputs; the same on all nodes and on the server.
+        examples: Inputs and a list of m target arrays. They never leave the node.
+        prepare: As in `fedhv.Benchmark`.
+        augment: As in `fedhv.Benchmark`.
+        heads: As in `fedhv.Benchmark`.
+    """
+
+    model: Callable[[], nn.Module]
+    tasks: Sequence[Task]
+    examples: Arrays
+    prepare: Callable[[Tensor], Tensor] | None = None
+    augment: Augmentation | None = None
+    heads: tuple[str, ...] | None = None
+
+    def problem(self) -> Problem:
+        """The problem as this node sees it: whichever client it is, all examples are its own."""
+        train = Examples.of(*self.examples)
+        return Problem(
+            name="node",
+            model=self.model,
+            tasks=tuple(self.tasks),
+            train=train,
+            test=train[:1],  # a node evaluates nothing
+            prepare=self.prepare,
+            augment=self.augment,
+            heads=self.heads,
+            clients=_AllMine(np.arange(len(train)), np.array([0, len(train)])),
+        )
+
+
+class _AllMine(Clients):
+    """One client's examples under any client's number: the number then only says which random draws are its own."""
+
+    def __getitem__(self, client: int) -> np.ndarray:
+        return self.indices
+
+
+@dataclass(frozen=True)
+class Server:
+    """Everything the server has: the model's code, the tasks, test examples, and how many nodes there are.
+
+    Attributes:
+        model: As on the nodes.
+        tasks: As on the nodes.
+        test: Inputs and a list of m target arrays for evaluation.
+        nodes: How many partitions there are; node k is started with `partition-id=k`, from 0.
+        name: What tables call the problem.
+        prepare: As on the nodes.
+        heads: As on the nodes.
+    """
+
+    model: Callable[[], nn.Module]
+    tasks: Sequence[Task]
+    test: Arrays
+    nodes: int
+    name: str = "custom"
+    prepare: Callable[[Tensor], Tensor] | None = None
+    heads: tuple[str, ...] | None = None
+
+    def problem(self) -> Problem:
+        """The problem as the server sees it: so many clients, and nothing of what they hold."""
+        if self.nodes < 1:
+            raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
+        test = Examples.of(*self.test)
+        return Problem(
+            name=self.name,
+            model=self.model,
+            tasks=tuple(self.tasks),
+            train=test[:1],  # the server trains nothing: every client stands for examples that are elsewhere
+            test=test,
+            prepare=self.prepare,
+            heads=self.heads,
+            clients=Clients(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1)),
+        )

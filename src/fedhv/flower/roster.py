@@ -1,0 +1,130 @@
+"""Who is there: which node holds which partition. Nodes come and go; nobody is waited for without a bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedhv.errors import InputError
+from fedhv.flower.exchange import reason
+from fedhv.flower.mailbox import Mailbox
+from fedhv.flower.wire import HELLO, Malformed, decode_introduction, hello
+from fedhv.parameters import Layout
+from fedhv.screening import TooFewReplies
+
+PAUSE = 0.2
+"""Seconds between two looks for nodes while waiting for them."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a server waits, in seconds.
+
+    Attributes:
+        reply: For the replies of one exchange; who has not answered by then is left out of the round.
+        nodes: For nodes to be there: at the start for all of them, later for as many as a round needs.
+        again: Between two attempts to be introduced to a node that has not answered properly.
+    """
+
+    reply: float = 600.0
+    nodes: float = 120.0
+    again: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("reply", "nodes", "again"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise InputError(f"Patience: `{name}` should be a positive number of seconds. Found {value}.")
+
+
+class Roster:
+    """The nodes that have introduced themselves, by the partition that they hold.
+
+    Every node is greeted once; its answer says which partition it holds, and that it speaks the same language: version,
+    protocol, tasks and model. A node that misses a deadline is greeted anew, and is back as soon as it answers: a
+    dead one is not waited for again.
+    """
+
+    def __init__(self, grid: Grid, layout: Layout, tasks: list[str], population: int, patience: Patience) -> None:
+        self.layout, self.tasks, self.population = layout, tasks, population
+        self.patience = patience
+        self._mailbox = Mailbox(grid)
+        self.members: dict[int, int] = {}
+        self.notes: list[str] = []
+        """What the user should know; emptied by whoever shows it."""
+        self._greeted: dict[int, float] = {}
+        self._pending: dict[str, int] = {}
+        self._objections: dict[int, str] = {}
+
+    @property
+    def grid(self) -> Grid:
+        """Where the nodes are."""
+        return self._mailbox.grid
+
+    @grid.setter
+    def grid(self, grid: Grid) -> None:
+        self._mailbox.grid = grid
+
+    def refresh(self, seconds: float = 0.02) -> None:
+        """Take in who answered, forget who left, greet who is new. Hardly waits."""
+        online = set(self.grid.get_node_ids())
+        for reply in self._mailbox.take(seconds):
+            node = self._pending.pop(reply.metadata.reply_to_message_id)
+            if node in online and node not in self.members.values():
+                self._take_in(node, reply)
+        self.members = {k: node for k, node in self.members.items() if node in online}
+        known, now = set(self.members.values()), time.monotonic()
+        due = [
+            node
+            for node in sorted(online - known)
+            if now - self._greeted.get(node, -float("inf")) >= self.patience.again
+        ]
+        for node in due:
+            greeting = Message(hello(), node, HELLO, ttl=self.patience.reply)
+            for identifier in self._mailbox.send([greeting]):
+                self._pending[identifier] = node
+            self._greeted[node] = now
+
+    def gather(self, wanted: int) -> None:
+        """Wait until so many partitions are there, or until patience ends."""
+        end = time.monotonic() + self.patience.nodes
+        self.refresh()
+        while len(self.members) < wanted and time.monotonic() < end:
+            self.refresh(PAUSE)
+
+    def need(self, wanted: int) -> None:
+        """Wait for so many, and give up with the reason if they do not come."""
+        self.gather(wanted)
+        if len(self.members) < wanted:
+            why = "".join(f" Node {node}: {text}." for node, text in sorted(self._objections.items())[:5])
+            raise TooFewReplies(
+                f"A round needs {wanted} nodes. Found {len(self.members)} of {self.population} after "
+                f'{self.patience.nodes:g} s.{why} Start SuperNodes with --node-config "partition-id=…".'
+            )
+
+    def missed(self, partition: int) -> None:
+        """A node did not answer in time: it takes no part until it answers a new greeting."""
+        node = self.members.pop(partition, None)
+        if node is not None:
+            self._greeted.pop(node, None)
+
+    def _take_in(self, node: int, reply: Message) -> None:
+        try:
+            if reply.has_error():
+                raise Malformed(reason(reply))
+            partition = decode_introduction(reply.content, self.layout, self.tasks)
+            if not 0 <= partition < self.population:
+                raise Malformed(f"it holds partition {partition} of a federation of {self.population}")
+        except Malformed as objection:
+            if self._objections.get(node) != str(objection):
+                self.notes.append(f"Node {node} takes no part: {objection}.")
+            self._objections[node] = str(objection)
+            return
+        self._objections.pop(node, None)
+        before = self.members.get(partition, node)
+        if before != node:
+            self.notes.append(f"Partition {partition}: node {node} takes the place of node {before}.")
+        self.members[partition] = node

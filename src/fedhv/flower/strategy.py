@@ -1,0 +1,269 @@
+"""A Flower strategy that drives any of our methods, one- or two-stage, from the same generator as the simulator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from logging import INFO
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+
+from fedhv.cohort import Cohort
+from fedhv.config import Setting, override_setting
+from fedhv.errors import FedHVError, InputError
+from fedhv.files import locked
+from fedhv.flower.engine import Nodes, over_flower
+from fedhv.flower.exchange import Prompt
+from fedhv.flower.log import Log
+from fedhv.flower.node import Server
+from fedhv.flower.roster import Patience
+from fedhv.flower.wire import model_of, model_record
+from fedhv.jobs import Execution, Job
+from fedhv.messages import Request, TaskUpdates, Train
+from fedhv.methods import Method
+from fedhv.metrics import Evaluation
+from fedhv.observer import Observer
+from fedhv.problem import Problem
+from fedhv.resolve import setting_of
+from fedhv.simulation import Ask, Assess, Event, Round, rounds
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class Strategy(FlowerStrategy):
+    """FedHV or any other method of the package as a Flower strategy.
+
+    Flower's loop sees one exchange a round, the one that trains; a method that asks more (FedCMOO) is given its answers
+    in `configure_train`, before that exchange, or in `aggregate_train`, after it. The model that the loop hands
+    over is the one that counts, so that a wrapper may change it, as those of differential privacy do.
+
+        strategy = Strategy(FedHV(reference=(2.4, 2.4)), Server(Net, TASKS, test, nodes=3))
+        strategy.start(grid)
+
+    Args:
+        method: With its hyper-parameters; FedHV needs its reference.
+        server: What the server has, or a whole problem.
+        setting: What the run does; by default that of a problem of one's own, see `fedhv.run`.
+        override: `section.key=value` changes of the setting, such as `training.rounds=20`.
+        seed: Of everything random in the run.
+        patience: How long the server waits, for nodes and for replies.
+        folder: Where the run is kept; every round is checkpointed, and a run that is there already goes on.
+        observer: Is told about progress.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        server: Server | Problem,
+        *,
+        setting: Setting | None = None,
+        override: Iterable[str] = (),
+        seed: int = 0,
+        patience: Patience | None = None,
+        folder: str | Path | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        if getattr(method, "reference", ()) is None:
+            raise InputError(
+                f"Method '{method.label}' needs a reference here: {type(method).__name__}(reference=(…)). "
+                "Find one with `fedhv calibrate`, or use fedhv.flower.server_app, which calibrates first."
+            )
+        problem = server.problem() if isinstance(server, Server) else server
+        chosen = override_setting(setting or setting_of(problem), list(override))
+        where = Path(folder) if folder is not None else None
+        self._observer = observer or Log()
+        self.patience = patience or Patience()
+        choice = over_flower(None, self.patience, chosen.server.min_replies)
+        self.job = Job(chosen, problem, method, seed, choice, where)
+        self.job.open(resume=True)
+        self._stack = ExitStack()
+        if where is not None:
+            self._stack.enter_context(locked(where))
+        self.engine = Nodes(problem, None, self.patience, chosen.server.min_replies)
+        self.execution = self._stack.enter_context(Execution(self.job, self.engine, self._observer))
+        self._run: Generator[Event, Any, None] | None = None
+        self._open: tuple[Request, Cohort, dict[int, Message]] | None = None
+        self._finished: Round | None = None
+        self._began = time.perf_counter()
+
+    # --- what Flower's loop calls -------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages of the exchange that trains; what the method asks before it is answered here."""
+        self._settle(arrays)
+        self._began = time.perf_counter()
+        self.engine.connect(grid)
+        model = model_of(arrays, self.engine.layout)
+        # One round, from the model that is handed over; it is evaluated once the loop has it back.
+        plan = replace(self.job.plan, rounds=self.execution.done + 2, evaluate_every=0)
+        self._run = rounds(
+            self.engine.layout,
+            self.engine.population,
+            self.job.method,
+            plan,
+            replace(self.execution.state, model=model),
+            self.execution.done,
+        )
+        self._advance(None, config)
+        return list(self._open_messages().values())
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The next model, from those replies that are taken; a round with too few is repeated here, within bounds."""
+        if self._open is None:
+            raise FedHVError("Nothing was asked in this round: `configure_train` comes before `aggregate_train`.")
+        request, cohort, messages = self._open
+        self._advance(self.engine.replies(request, cohort, messages, replies), None)
+        assert self._finished is not None
+        after = self._finished.state
+        metrics: dict[str, Any] = {"weights": [float(w) for w in after.weights]}
+        if "report" in after.record:
+            metrics["report"] = [float(loss) for loss in after.record["report"]]
+        return model_record(after.model), MetricRecord(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nodes evaluate nothing: the server has test examples."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing to aggregate."""
+        return None
+
+    def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        """Record the round that led to this model, and evaluate it where that is due.
+
+        This is the `evaluate_fn` of Flower's loop: `start` passes it on by itself, and whoever wraps the strategy into
+        another one gives it to that one's `start`.
+        """
+        finished = self._settle(arrays)
+        return None if finished is None or finished.evaluation is None else _metrics(finished.evaluation)
+
+    def summary(self) -> None:
+        """Log what runs."""
+        plan = self.job.plan
+        log(INFO, "\t├──> FedHV: method %s, seed %s", self.job.method.label, plan.seed)
+        log(INFO, "\t├──> Rounds: %s, after %s that are done", plan.rounds, self.execution.done)
+        log(INFO, "\t└──> Participants: %s of %s", plan.participants, len(self.job.problem.clients))
+
+    # --- for a ServerApp ----------------------------------------------------------------------------------
+
+    def initial_arrays(self) -> ArrayRecord:
+        """θ to start from: the model's own initialisation, or what the folder's last checkpoint holds."""
+        return model_record(self.execution.state.model)
+
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds are not played yet."""
+        return self.job.plan.rounds - self.execution.done
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
+    ) -> Result:
+        """Play the rounds that are left (or fewer, with `num_rounds`), and write what the run came to.
+
+        A run that goes on from a checkpoint starts from its model, whatever `initial_arrays` are.
+        """
+
+        def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            ours = self.evaluate(server_round, arrays)
+            theirs = evaluate_fn(server_round, arrays) if evaluate_fn is not None else None
+            return ours if theirs is None else MetricRecord({**(ours or {}), **theirs})
+
+        fresh = self.execution.done == 0
+        self._observer.start(self.job.label, self.job.plan.rounds, self.execution.done)
+        try:
+            result = super().start(
+                Prompt(grid),
+                initial_arrays if fresh and initial_arrays is not None else self.initial_arrays(),
+                self.rounds_left if num_rounds is None else min(num_rounds, self.rounds_left),
+                self.patience.reply if timeout is None else timeout,
+                train_config,
+                evaluate_config,
+                after_round,
+            )
+        finally:
+            self._observer.stop()
+        self.finish()
+        return result
+
+    def finish(self) -> None:
+        """Write the summary and the final model, once all rounds are played."""
+        if self.rounds_left == 0 and self.execution.history.records:
+            self.execution.finish()
+        self._stack.close()
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _advance(self, answer: Any, config: ConfigRecord | None) -> None:
+        """Play the round on: to the exchange that trains, if it has not been handed out yet, or to its end."""
+        assert self._run is not None
+        self._open = None
+        while True:
+            event = self._run.send(answer)
+            match event:
+                case Round():
+                    self._finished = event
+                    return
+                case Ask(request, cohort):
+                    if config is not None and isinstance(request, Train | TaskUpdates):
+                        self._open = (request, cohort, self.engine.messages(request, cohort, config))
+                        return
+                    answer = self.engine.ask(request, cohort)
+                case Assess(model, reference):
+                    answer = self.engine.evaluate(model, reference)
+                case FedHVError():
+                    raise event
+
+    def _open_messages(self) -> dict[int, Message]:
+        if self._open is None:
+            raise FedHVError(f"Method '{self.job.method.label}' trains nobody in a round; a strategy needs it to.")
+        return self._open[2]
+
+    def _settle(self, arrays: ArrayRecord) -> Round | None:
+        """Record the round that is over, with the model that came out of it in the end."""
+        if self._finished is None:
+            return None
+        finished, self._finished = self._finished, None
+        plan = self.job.plan
+        model = model_of(arrays, self.engine.layout)
+        due = plan.evaluates(finished.number)
+        finished = replace(
+            finished,
+            state=replace(finished.state, model=model),
+            seconds=time.perf_counter() - self._began,
+            evaluation=self.engine.evaluate(model, plan.evaluation_reference) if due else None,
+        )
+        self.execution.record(finished)
+        self._observer.round(finished)
+        while self.engine.notes:
+            self._observer.say(self.engine.notes.pop(0))
+        return finished
+
+
+def _metrics(evaluation: Evaluation) -> MetricRecord:
+    found: dict[str, Any] = {"mean-accuracy": float(evaluation.mean_accuracy)}
+    found["worst-accuracy"] = float(evaluation.worst_accuracy)
+    for task in evaluation.tasks:
+        found[f"accuracy-{task.name}"] = float(task.accuracy)
+        found[f"loss-{task.name}"] = float(task.loss)
+    return MetricRecord(found)

@@ -1,0 +1,225 @@
+"""`fedhv flower up`: a whole federation on this machine, from the first process to the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedhv import toml
+from fedhv.config import Setting, load_setting
+from fedhv.errors import FedHVError, InputError
+from fedhv.flower.control import Control
+from fedhv.flower.deployment import Deployment, write_app
+from fedhv.flower.engine import over_flower
+from fedhv.flower.roster import Patience
+from fedhv.folders import Result, check_folder, read_result, read_summary
+from fedhv.history import NAME as HISTORY
+from fedhv.history import read_history
+from fedhv.jobs import Interrupted, Job, rehearse
+from fedhv.methods import Method
+from fedhv.privacy import ReportPrivacy, spent
+from fedhv.resolve import resolve, resolve_reference
+from fedhv.study import Progress, StudyObserver
+
+LOOKS = 0.25
+"""Seconds between two looks at how far the run is."""
+STARTING = 120.0
+"""Seconds that a ServerApp has to start."""
+RESTARTS = 3
+"""How often a ServerApp that died without a word is started again."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run.
+
+    Attributes:
+        setting: A setting's name or TOML file.
+        method: A method's name or "package.module:Class".
+        nodes: N, one SuperNode for each client.
+        seed: Of everything random in the run.
+        out: The run's folder.
+        reference: For FedHV, a file or a name in the setting; without one it is calibrated on the nodes.
+        override: `section.key=value` changes of the setting.
+        rounds: Instead of the setting's.
+        data: The folder of the datasets.
+        device: Of the nodes.
+        tls: Encrypt, and let in only nodes whose keys are registered.
+        resume: Go on with the run in the folder.
+        patience: How long the server waits.
+        reports: What clients do to the losses that they report.
+    """
+
+    setting: str
+    method: str
+    nodes: int
+    out: Path
+    seed: int = 0
+    reference: str | None = None
+    override: tuple[str, ...] = ()
+    rounds: int | None = None
+    data: str | None = None
+    device: str = "cpu"
+    tls: bool = False
+    resume: bool = False
+    patience: Patience = field(default_factory=lambda: Patience(reply=120.0, nodes=60.0))
+    reports: ReportPrivacy | None = None
+
+    def resolved(self) -> Setting:
+        """The setting with a client for every node."""
+        if self.nodes < 1:
+            raise InputError(f"`--nodes` should be at least 1. Found {self.nodes}.")
+        changes = [*self.override, *([] if self.rounds is None else [f"training.rounds={self.rounds}"])]
+        asked = load_setting(self.setting, changes)
+        most = min(asked.federation.participants, self.nodes)
+        return load_setting(
+            self.setting,
+            [f"federation.participants={most}", *changes, f"federation.clients={self.nodes}"],
+        )
+
+
+def up(order: Order, observer: StudyObserver | None = None) -> Result:
+    """Start SuperLink and SuperNodes, run, and take everything down again, also after an error or Ctrl-C."""
+    observer = observer or StudyObserver()
+    setting = order.resolved()
+    method = setting.method(order.method)
+    _, problem = resolve(setting, data=order.data)
+    rehearse(problem)
+    given = resolve_reference(order.reference, setting, problem)
+    if given is not None and not hasattr(method, "reference"):
+        raise InputError(f"Method '{method.label}' takes no reference. Leave out --reference.")
+    job = Job(setting, problem, method, order.seed, over_flower(None), order.out, given)
+    check_folder(order.out, job.config(), order.resume)
+    if read_summary(order.out) is not None:
+        observer.say(f"The run in {order.out} is finished already.")
+        return read_result(order.out)
+    if order.reports is not None:
+        _say_what_is_spent(order.reports, setting, observer)
+    watch = _Watch(order.out, setting, method, order.seed)
+    observer.say(
+        f"Starting a SuperLink and {order.nodes} SuperNodes on 127.0.0.1, "
+        f"{'with TLS and node keys' if order.tls else 'without TLS'}."
+    )
+    try:
+        with Deployment(order.nodes, order.tls) as deployment:
+            try:
+                _run(deployment, order, setting, watch, observer)
+            except FedHVError:
+                deployment.keep_logs = True
+                observer.say(f"The logs are in {deployment.logs}")
+                raise
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped after round {watch.done()} of {setting.training.rounds}.") from None
+    return read_result(order.out)
+
+
+def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, observer: StudyObserver) -> None:
+    """Submit the app and follow it to its end; a server that dies without a word is started again."""
+    path = deployment.home / "setting.toml"
+    path.write_text(toml.write(toml.as_tables(setting)), encoding="utf-8")
+    missing: set[str] = set()
+    for attempt in range(1 + RESTARTS):
+        control = Control(deployment.home / f"control-{attempt}")
+        if attempt:
+            observer.say(f"The server died. Going on after round {watch.done()}.")
+        deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control)))
+        submitted = time.monotonic()
+        while (outcome := control.outcome()) is None and not control.died():
+            time.sleep(LOOKS)
+            for name in set(deployment.processes.dead()) - missing:
+                missing.add(name)
+                if name == "superlink":
+                    raise FedHVError(f"The SuperLink ended:\n{deployment.processes.tail(name)}")
+                observer.say(f"{name} has ended; the run goes on without it.")
+            if not control.started() and time.monotonic() - submitted > STARTING:
+                tail = deployment.processes.tail("superlink")
+                raise FedHVError(f"The ServerApp did not start within {STARTING:g} s:\n{tail}")
+            _tell(control, watch, observer)
+        _tell(control, watch, observer)
+        if outcome is not None:
+            if outcome["code"] != 0:
+                raise (InputError if outcome["code"] == InputError.exit_code else FedHVError)(outcome["error"])
+            return
+    raise FedHVError(f"The server died {1 + RESTARTS} times; the last time after round {watch.done()}.")
+
+
+def _tell(control: Control, watch: _Watch, observer: StudyObserver) -> None:
+    """Pass on what is new."""
+    for line in control.said():
+        observer.say(line)
+    if watch.moved():
+        observer.runs(watch.progress())
+
+
+def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
+    """The app's run configuration; its processes run elsewhere, so all paths are absolute."""
+    reference, data = order.reference or "", order.data or ""
+    if reference and Path(reference).is_file():
+        reference = str(Path(reference).resolve())
+    return {
+        "setting": str(setting),
+        "method": order.method,
+        "seed": order.seed,
+        "out": str(order.out.resolve()),
+        "reference": reference,
+        "data": str(Path(data).resolve()) if data else "",
+        "device": order.device,
+        "reply-seconds": order.patience.reply,
+        "node-seconds": order.patience.nodes,
+        "report-clip": order.reports.clip if order.reports else 0.0,
+        "report-noise": order.reports.noise if order.reports else 0.0,
+        "control": str(control.folder),
+    }
+
+
+def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, observer: StudyObserver) -> None:
+    federation, rounds = setting.federation, setting.training.rounds
+    if reports.noise == 0:
+        observer.say("Reports are clipped but not noised: nothing is promised about privacy.")
+        return
+    cost = spent(reports, rounds=rounds, participants=federation.participants, clients=federation.clients)
+    observer.say(
+        f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}) ε = "
+        f"{cost.to_server:.3g} towards the server, {cost.to_others:.3g} towards others, at δ = {cost.delta:g}."
+    )
+
+
+class _Watch:
+    """How far the run is, read off its folder: no channel between processes is needed."""
+
+    def __init__(self, out: Path, setting: Setting, method: Method, seed: int) -> None:
+        self.out, self.setting, self.label = out, setting, f"{method.label} seed {seed}"
+        self._shown: list[int] = []
+
+    def done(self) -> int:
+        """How many rounds are recorded."""
+        return len(_records(self.out))
+
+    def moved(self) -> bool:
+        """Whether there is a round more than at the last call."""
+        before, self._shown = self._shown, [done for _, done, _, _ in self.progress()]
+        return any(self._shown) and self._shown != before
+
+    def progress(self) -> Sequence[Progress]:
+        """Of the run, and of its calibration while that goes on."""
+        rule = self.setting.calibration
+        states = [
+            _state(f"calibration seed {seed}", self.out / "calibration" / f"seed{seed}", rule.rounds)
+            for seed in rule.seeds
+            if (self.out / "calibration" / f"seed{seed}" / HISTORY).exists()
+        ]
+        return [*states, _state(self.label, self.out, self.setting.training.rounds)]
+
+
+def _state(label: str, folder: Path, rounds: int) -> Progress:
+    records = _records(folder)
+    return label, len(records), rounds, next((each for each in reversed(records) if "evaluation" in each), None)
+
+
+def _records(folder: Path) -> list[dict[str, object]]:
+    try:
+        return read_history(folder)
+    except InputError:  # read while it is written
+        return []

@@ -1,0 +1,324 @@
+"""What clients do wrong, and what becomes of the round."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from problems import everything_random
+
+from fedhv import FedCMOO, FedHV, LocalTraining
+from fedhv.cohort import sample_cohort
+from fedhv.errors import FedHVError, InputError
+from fedhv.flower import Patience, Strategy, client_app, mailbox
+from fedhv.flower.server_app import serve
+from fedhv.flower.wire import HELLO
+from flower.local_grid import SWALLOWED, LocalGrid
+
+PATIENCE = Patience(reply=0.3, nodes=0.3, again=1e-6)
+OVERRIDE = [
+    "training.rounds=2",
+    "training.batch_size=8",
+    "training.local_steps=2",
+    "federation.participants=5",
+    "evaluation.every=0",
+]
+FEDHV = FedHV(reference=(3.0, 3.0))
+
+
+@pytest.fixture
+def grid():
+    problem = everything_random()
+    made = LocalGrid(client_app(lambda context: problem, device="cpu"), {k + 1: k for k in range(5)})
+    made.problem = problem
+    return made
+
+
+def changed(grid, change):
+    """A reply in which something was changed on the way."""
+
+    def trouble(message, k):
+        if k != 2 or message.metadata.message_type == HELLO:
+            return None
+        reply = grid.app(message, grid.nodes[3])
+        change(reply.content)
+        return reply
+
+    return trouble
+
+
+def array(values):
+    return ArrayRecord({"model": Array(np.asarray(values, dtype=np.float32))})
+
+
+def set_report(values):
+    def change(content):
+        content["metrics"] = MetricRecord({"report": values})
+
+    return change
+
+
+def set_arrays(record):
+    def change(content):
+        content["arrays"] = record
+
+    return change
+
+
+def fill(value):
+    def change(content):
+        content["arrays"] = array(np.full(content.array_records["arrays"]["model"].shape, value))
+
+    return change
+
+
+CHANGES = {
+    "NaN in the model": (fill(np.nan), "not finite"),
+    "infinity in the model": (fill(np.inf), "not finite"),
+    "a wrong shape": (set_arrays(array([1.0, 2.0])), "of shape (2,) instead of"),
+    "no model": (set_arrays(ArrayRecord({})), "no array 'model'"),
+    "a NaN report": (set_report([1.0, float("nan")]), "not finite"),
+    "a negative loss": (set_report([1.0, -0.5]), "a negative loss"),
+    "a wrong count": (set_report([1.0, 1.0, 1.0]), "3 numbers instead of 2"),
+    "no report": (lambda content: content.pop("metrics"), "no metrics"),
+    "an empty report": (lambda content: content["metrics"].pop("report"), "no report"),
+    "a lie about the shape": (
+        lambda content: content["arrays"]["model"].__dict__.update(data=Array(np.zeros(3, np.float32)).data),
+        "of shape (3,)",
+    ),
+    "bytes that are no array": (
+        lambda content: content["arrays"]["model"].__dict__.update(data=b"\x00" * 100),
+        "cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_bad_reply_is_left_out_and_recorded(what, through, grid, tmp_path):
+    change, reason = CHANGES[what]
+    grid.trouble = changed(grid, change)
+    history = play(through, grid, tmp_path)
+    assert [len(record["refused"]) for record in history] == [1, 1]
+    assert all(record["refused"][0]["client"] == 2 for record in history)
+    assert reason in history[0]["refused"][0]["reason"]
+    assert all(np.isfinite(record["report"]).all() for record in history)
+
+
+def play(through, grid, tmp_path, method=FEDHV, override=()):
+    override = [*OVERRIDE, *override]
+    if through == "server app":
+        return serve(grid, grid.problem, method, out=tmp_path / "run", override=override, patience=PATIENCE).history
+    strategy = Strategy(method, grid.problem, override=override, patience=PATIENCE, folder=tmp_path / "run")
+    strategy.start(grid)
+    return strategy.execution.history.records
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_client_that_raises_is_left_out_with_its_own_words(through, grid, tmp_path):
+    grid.trouble = lambda message, k: (
+        ValueError("no disk") if k == 1 and message.metadata.message_type == "train" else None
+    )
+    history = play(through, grid, tmp_path)
+    assert history[0]["refused"] == [{"client": 1, "reason": "its app raised: no disk"}]
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_client_that_hangs_is_waited_for_once_and_is_back_when_it_answers(through, grid, tmp_path):
+    """Client 4 swallows everything from its first training message on, until round 3 begins."""
+    hung = []
+
+    def trouble(message, k):
+        greeting = message.metadata.message_type == HELLO
+        if k != 4 or train_messages(grid, 3) or (greeting and not hung):
+            return None
+        hung.append(message)
+        return SWALLOWED
+
+    grid.trouble = trouble
+    history = play(through, grid, tmp_path, override=["training.rounds=5"])
+    assert history[0]["refused"] == [{"client": 4, "reason": "no reply within 0.3 s"}]
+    assert all("refused" not in record for record in history[1:])
+    assert len([m for m in hung if m.metadata.message_type == "train"]) == 1, "it was waited for again"
+    asked = [sorted(m.metadata.dst_node_id for m in train_messages(grid, t)) for t in range(1, 6)]
+    assert asked[0] == [1, 2, 3, 4, 5]
+    assert asked[1] == [1, 2, 3, 4]
+    assert asked[4] == [1, 2, 3, 4, 5], "it answered a greeting and should be back"
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_reply_that_cannot_be_read_holds_up_nobody(through, grid, tmp_path, monkeypatch):
+    """Its node died while uploading: Flower waits for the rest, for minutes."""
+    monkeypatch.setattr(mailbox, "STUCK", 0.05)
+    forever, stuck, pull = threading.Event(), [], grid.pull_messages
+
+    def pull_messages(identifiers):
+        (identifier,) = identifiers
+        message = next(m for m in grid.sent if m.metadata.message_id == identifier)
+        if message.metadata.message_type == "train" and message.metadata.dst_node_id == 2:
+            stuck.append(identifier)
+            forever.wait(20)
+        return pull(identifiers)
+
+    grid.pull_messages = pull_messages
+    began = time.monotonic()
+    history = play(through, grid, tmp_path)
+    assert time.monotonic() - began < 10
+    assert history[0]["refused"] == [{"client": 1, "reason": "no reply within 0.3 s"}]
+    assert len(stuck) == 1
+    forever.set()
+
+
+def train_messages(grid, round):
+    return [m for m in grid.sent if m.metadata.message_type == "train" and m.metadata.group_id == str(round)]
+
+
+def test_cohorts_are_drawn_over_the_nodes_that_are_there_in_the_order_of_their_partitions():
+    local = LocalTraining()
+    for t in range(20):
+        places = sample_cohort(5, t, 10, 4, local).clients
+        assert sample_cohort(5, t, list(range(10)), 4, local).clients == places
+        assert sample_cohort(5, t, list(range(100, 110)), 4, local).clients == [100 + place for place in places]
+    assert sample_cohort(5, 0, [3, 8], 4, local).clients == [3, 8]
+
+
+def test_nodes_may_leave_and_join_between_rounds(grid, tmp_path):
+    gone = grid.nodes.pop(1)
+    came = []
+
+    def trouble(message, k):
+        if message.metadata.group_id == "3" and not came:
+            came.append(grid.nodes.setdefault(77, gone))  # back under another node id
+            del grid.nodes[5]
+        return
+
+    grid.trouble = trouble
+    history = play("server app", grid, tmp_path, override=["training.rounds=5"])
+    asked = [{m.metadata.dst_node_id for m in train_messages(grid, t)} for t in range(1, 6)]
+    assert asked[0] == {2, 3, 4, 5}
+    assert asked[4] == {2, 3, 4, 77}
+    lost = [refusal for record in history for refusal in record.get("refused", [])]
+    assert lost in ([], [{"client": 4, "reason": "the node is gone: Node is not available"}])
+
+
+def test_too_few_replies_keep_the_state_and_repeat_the_round(grid, tmp_path):
+    failed = []
+
+    def trouble(message, k):
+        if message.metadata.message_type == "train" and message.metadata.group_id == "2" and len(failed) < 3:
+            failed.append(k)
+            return RuntimeError("not now")
+        return None
+
+    grid.trouble = trouble
+    history = play("server app", grid, tmp_path, override=["server.min_replies=3"])
+    assert [record.get("attempts", 1) for record in history] == [1, 2]
+    assert len(history[1]["refused"]) == 3
+    steady = play("server app", LocalGridLike(grid), tmp_path / "steady", override=["server.min_replies=3"])
+    assert history[0]["report"] == pytest.approx(steady[0]["report"])
+    # Round 2 was asked twice from the same state, so its reports are those of a run in which nothing went wrong.
+    assert history[1]["report"] == pytest.approx(steady[1]["report"])
+
+
+def LocalGridLike(grid):
+    same = LocalGrid(grid.app, {node: context.node_config["partition-id"] for node, context in grid.nodes.items()})
+    same.problem = grid.problem
+    return same
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_round_is_repeated_a_bounded_number_of_times(through, grid, tmp_path):
+    asked = []
+
+    def trouble(message, k):
+        if message.metadata.message_type == "train":
+            asked.append(k)
+            return RuntimeError("never")
+        return None
+
+    grid.trouble = trouble
+    with pytest.raises(FedHVError, match="after 2 attempts"):
+        play(through, grid, tmp_path, override=["server.attempts=2"])
+    assert len(asked) == 10
+
+
+def test_waiting_for_nodes_is_bounded_and_says_why_they_are_not_there(grid, tmp_path):
+    grid.trouble = lambda message, k: ValueError("the disk is full")
+    with pytest.raises(FedHVError, match=r"Found 0 of 5 after 0\.3 s.* its app raised: the disk is full"):
+        play("server app", grid, tmp_path, override=["server.attempts=1"])
+
+
+def test_another_version_is_refused_and_both_are_named(grid, tmp_path, monkeypatch):
+    def trouble(message, k):
+        if message.metadata.message_type == HELLO and k == 3:
+            reply = grid.app(message, grid.nodes[4])
+            reply.content["config"]["fedhv"] = "0.0.7"
+            return reply
+        return None
+
+    grid.trouble = trouble
+    said = []
+    from fedhv.observer import Observer
+
+    class Ear(Observer):
+        def say(self, text):
+            said.append(text)
+
+    serve(grid, grid.problem, FEDHV, override=OVERRIDE, patience=PATIENCE, observer=Ear())
+    import fedhv
+
+    assert any(f"fedhv {fedhv.__version__} " in text and "fedhv 0.0.7" in text for text in said)
+    assert all(m.metadata.dst_node_id != 4 for m in grid.sent if m.metadata.message_type == "train")
+
+
+def test_a_node_refuses_a_server_of_another_version(grid):
+    strategy = Strategy(FEDHV, grid.problem, override=OVERRIDE, patience=PATIENCE)
+    (message, *_) = strategy.configure_train(1, strategy.initial_arrays(), ConfigRecord(), grid)
+    message.content["config"]["protocol"] = 99
+    with pytest.raises(FedHVError, match=r"protocol 1.* here, .*protocol 99.* on the server"):
+        grid.app(message, grid.nodes[message.metadata.dst_node_id])
+
+
+@pytest.mark.parametrize("exchange", ["train.task_gradients", "train.gram_terms", "train"])
+def test_a_client_that_fails_in_one_exchange_takes_no_part_in_the_rest_of_the_round(exchange, grid, tmp_path):
+    def trouble(message, k):
+        return RuntimeError("lost") if k == 0 and message.metadata.message_type == exchange else None
+
+    grid.trouble = trouble
+    history = play("strategy", grid, tmp_path, FedCMOO())
+    assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[0], [0]]
+    kinds = ["train.task_gradients", "train.gram_terms", "train"]
+    for later in kinds[kinds.index(exchange) + 1 :]:
+        assert not [m for m in grid.sent if m.metadata.message_type == later and m.metadata.dst_node_id == 1]
+
+
+def test_a_node_that_lost_its_gradients_says_so(grid, tmp_path):
+    def trouble(message, k):
+        if k == 0 and message.metadata.message_type == "train.gram_terms":
+            grid.nodes[1].state.clear()  # as after a restart of its SuperNode
+        return
+
+    grid.trouble = trouble
+    history = play("server app", grid, tmp_path, FedCMOO())
+    assert "no longer has the task gradients" in history[0]["refused"][0]["reason"]
+
+
+def test_what_a_node_keeps_is_gone_after_the_round(grid, tmp_path):
+    play("server app", grid, tmp_path, FedCMOO())
+    assert all(len(context.state) == 0 for context in grid.nodes.values())
+
+
+def test_a_node_without_a_partition_is_told_what_to_do(grid):
+    del grid.nodes[1].node_config["partition-id"]
+    from fedhv.flower.client_app import partition_of
+
+    with pytest.raises(InputError, match="--node-config"):
+        partition_of(grid.nodes[1])
+
+
+def test_a_strategy_needs_the_reference():
+    with pytest.raises(InputError, match="needs a reference"):
+        Strategy(FedHV(), everything_random())

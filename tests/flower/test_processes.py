@@ -1,0 +1,213 @@
+"""SuperLink and SuperNodes as real processes on 127.0.0.1, with nodes and servers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fedhv
+from fedhv.history import read_history
+from flower.watching import LOOPBACK, MARK, listening, marked, one, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+SMALL = ["federation.samples_per_client=60", "training.local_steps=3", "evaluation.every=0"]
+"""The embedded benchmark, with little to compute: what these tests measure is processes."""
+PLENTY = 170
+"""Seconds after which something hangs."""
+
+
+@pytest.fixture
+def mark():
+    name = uuid.uuid4().hex
+    yield name
+    for left in marked(name):  # only where a test failed
+        os.kill(left.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def flower_up(process, mark, tmp_path):
+    """`fedhv flower up digits …` with the small setting."""
+    reference = tmp_path / "reference.toml"
+    reference.write_text("values = [2.6, 2.7]\n")
+
+    def start(*arguments: object):
+        sets = [word for change in SMALL for word in ("--set", change)]
+        return process(
+            "flower",
+            "up",
+            "digits",
+            *sets,
+            "--out",
+            tmp_path / "run",
+            *arguments,
+            **{MARK: mark, "TMPDIR": str(tmp_path)},
+        )
+
+    return start
+
+
+def nothing_is_left(mark):
+    return wait_until(lambda: not marked(mark), 10, f"{[each.command for each in marked(mark)]} to end")
+
+
+def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up, mark, tmp_path):
+    running = flower_up("--nodes", 3, "--rounds", 2, "--reference", tmp_path / "reference.toml")
+    run = tmp_path / "run"
+    wait_until(lambda: (run / "checkpoint.safetensors").exists(), PLENTY, "the first round", running)
+    first = read_history(run)
+    assert listening([each.pid for each in marked(mark)]) <= LOOPBACK
+    os.kill(one(mark, "flwr-serverapp").pid, signal.SIGKILL)
+    out, err = running.communicate(timeout=PLENTY)
+    assert running.returncode == 0, err
+    assert "The server died. Going on after round 1." in err
+    assert nothing_is_left(mark)
+
+    there, here = read_history(run), simulated("fedhv", 2, reference=(2.6, 2.7))
+    assert there[:1] == first, "the first round was played again"
+    assert [record["round"] for record in there] == [1, 2]
+    for mine, theirs in zip(here.history, there, strict=True):
+        assert theirs["report"] == pytest.approx(mine["report"], rel=1e-5)
+        assert theirs["downlink_bytes"] == mine["downlink_bytes"]
+        assert theirs["serialised"]["uplink_bytes"] > mine["uplink_bytes"]
+    model = load_file(run / "model.safetensors")
+    for name, value in here.state_dict.items():
+        torch.testing.assert_close(model[name], value, rtol=1e-5, atol=1e-6)
+    assert json.loads((run / "summary.json").read_text())["engine"] == "flower"
+    assert "fedhv on digits" in out
+    resumes_what_is_finished(run)
+
+
+def resumes_what_is_finished(run):
+    """The server's configuration is the command's: the same command with --resume reads, and starts nothing."""
+    from fedhv.flower.up import Order, up
+
+    order = Order("digits", "fedhv", 3, run, override=tuple(SMALL), rounds=2, resume=True)
+    assert up(order).rounds == 2
+    with pytest.raises(fedhv.InputError, match="--resume"):
+        up(replace(order, resume=False))
+    with pytest.raises(fedhv.InputError, match="another run"):
+        up(replace(order, seed=1))
+
+
+def simulated(method, rounds, reference=None):
+    override = [*SMALL, "federation.clients=3", "federation.participants=3"]
+    return fedhv.run("digits", method, rounds=rounds, engine="sequential", override=override, reference=reference)
+
+
+def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark, tmp_path):
+    """FedCMOO, three exchanges: node 2 dies after the first."""
+    running = flower_up("--nodes", 3, "--rounds", 1, "--method", "fedcmoo", "--reply-seconds", 30)
+
+    def sent_its_gradients():
+        node = one(mark, "flower-supernode", "partition-id=2")
+        log = Path(node.environment["FLWR_HOME"]) / "logs" / "supernode-2.log" if node else None
+        return node if log and "Sending: train.task_gradients" in log.read_text() else None
+
+    node = wait_until(sent_its_gradients, PLENTY, "node 2 to answer once", running)
+    os.kill(node.pid, signal.SIGKILL)
+    _, err = running.communicate(timeout=PLENTY)
+    assert running.returncode == 0, err
+    assert "supernode-2 has ended; the run goes on without it." in err
+    (record,) = read_history(tmp_path / "run")
+    assert [refusal["client"] for refusal in record["refused"]] == [2]
+    assert record["exchanges"] == 3
+    assert nothing_is_left(mark)
+
+
+def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
+    from fedhv.flower.certificates import make_certificates
+    from fedhv.flower.deployment import CONNECTION, Deployment
+    from fedhv.flower.processes import free_ports
+    from fedhv.flower.up import Order, _run, _Watch
+    from fedhv.study import StudyObserver
+
+    monkeypatch.setenv(MARK, mark)
+    order = Order("digits", "uniform", 2, tmp_path / "run", override=tuple(SMALL), rounds=1, tls=True)
+    setting = order.resolved()
+    with Deployment(2, tls=True) as deployment:
+        stranger = make_certificates(tmp_path / "stranger", ["127.0.0.1"], 1)
+        intruders = {
+            "unregistered": [
+                "--root-certificates",
+                str(deployment.certificates.ca),
+                "--auth-supernode-private-key",
+                str(stranger.nodes[0]),
+            ],
+            "plaintext": ["--insecure"],
+            "wrong-authority": [
+                "--root-certificates",
+                str(stranger.ca),
+                "--auth-supernode-private-key",
+                str(deployment.certificates.nodes[0]),
+            ],
+        }
+        for (name, options), port in zip(intruders.items(), free_ports(len(intruders)), strict=True):
+            command = ["flower-supernode", "--superlink", deployment.address, "--port", str(port)]
+            command += ["--max-retries", "2", "--node-config", "partition-id=0", *options]
+            deployment.processes.start(name, command)
+        _run(deployment, order, setting, _Watch(order.out, setting, setting.method("uniform"), 0), StudyObserver())
+        listed = deployment.flwr("supernode", "list", CONNECTION, "--format", "json")
+        assert len(json.loads(listed)["nodes"]) == 2
+        for name in intruders:
+            wait_until(lambda name=name: name in deployment.processes.dead(), 30, f"the {name} node to give up")
+            text = deployment.processes.log(name).read_text()
+            assert "SuperNode ID" not in text, f"the {name} node was let in"
+            assert "could not establish a connection to the SuperLink" in text
+    (record,) = read_history(order.out)
+    assert "refused" not in record
+    assert nothing_is_left(mark)
+
+
+def test_nothing_survives_a_kill_of_the_command_itself(flower_up, mark):
+    running = flower_up("--nodes", 1, "--rounds", 1, "--method", "uniform")
+    wait_until(lambda: one(mark, "flower-supernode", "partition-id=0"), PLENTY, "the SuperNode", running)
+    running.kill()
+    running.wait()
+    assert wait_until(lambda: not marked(mark), 30, "everything to end")
+
+
+def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
+    running = flower_up("--nodes", 2, "--rounds", 1, "--method", "uniform")
+    wait_until(lambda: one(mark, "flower-supernode", "partition-id=1"), PLENTY, "the SuperNodes", running)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Stopped after round 0 of 1. Go on with: fedhv flower up digits" in err
+    assert err.rstrip().endswith("--resume")
+    assert nothing_is_left(mark)
+    assert not list(tmp_path.glob("fedhv-flower-*"))
+
+
+def test_a_superlink_that_dies_ends_the_run_in_good_order(flower_up, mark, tmp_path):
+    running = flower_up("--nodes", 1, "--rounds", 1, "--method", "uniform")
+    superlink = wait_until(lambda: one(mark, "flower-superlink"), PLENTY, "the SuperLink", running)
+    wait_until(lambda: one(mark, "flower-supernode"), PLENTY, "the SuperNode", running)
+    os.kill(superlink.pid, signal.SIGKILL)
+    _, err = running.communicate(timeout=90)
+    assert running.returncode == 1
+    assert "Traceback" not in err
+    assert nothing_is_left(mark)
+    assert "The logs are in" in err
+
+
+def test_nothing_starts_where_the_input_is_wrong(command, tmp_path):
+    for arguments, message in (
+        (["--method", "fedhw"], "Did you mean 'fedhv'?"),
+        (["--set", "training.rounds=0"], "at least 1"),
+        (["--report-noise", "1.0"], "--report-clip"),
+        (["--reference", "missing.toml"], "missing.toml"),
+    ):
+        outcome = command("flower", "up", "digits", *arguments)
+        assert outcome.code == 2
+        assert message in outcome.err.replace("\n", " ")
+    assert not list(tmp_path.iterdir())

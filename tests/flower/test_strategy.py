@@ -1,0 +1,135 @@
+"""The strategy in a ServerApp of one's own: resumes, reports, and the example that the repository ships."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from flwr.app import Context, RecordDict
+from problems import everything_random
+
+from fedhv import FedCMOO, FedHV
+from fedhv.errors import FedHVError, InputError
+from fedhv.flower import Patience, Strategy, client_app
+from fedhv.flower.server_app import serve
+from fedhv.folders import read_result
+from fedhv.history import read_history
+from flower.local_grid import LocalGrid
+
+PATIENCE = Patience(reply=2, nodes=2, again=1)
+OVERRIDE = ["training.rounds=5", "training.batch_size=8", "training.local_steps=2", "federation.participants=3"]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
+
+
+def grid(problem):
+    return LocalGrid(client_app(lambda context: problem, device="cpu"), {k + 1: k for k in range(5)})
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have one."""
+
+
+@pytest.mark.parametrize("method", [FedHV(reference=(9.0, 9.0)), FedCMOO()], ids=lambda method: method.label)
+def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path):
+    problem = everything_random()
+
+    def strategy(folder):
+        return Strategy(method, problem, override=OVERRIDE, patience=PATIENCE, folder=tmp_path / folder, seed=4)
+
+    def kill(server_round, arrays):
+        if server_round == 3:
+            raise Killed
+
+    first = strategy("killed")
+    with pytest.raises(Killed):
+        first.start(grid(problem), evaluate_fn=kill)
+    first._stack.close()  # the lock goes with the process
+    second = strategy("killed")
+    assert second.rounds_left == 2
+    second.start(grid(problem))
+    whole = strategy("whole")
+    whole.start(grid(problem))
+    killed, steady = read_result(tmp_path / "killed"), read_result(tmp_path / "whole")
+    assert all(torch.equal(killed.state_dict[name], value) for name, value in steady.state_dict.items())
+    assert [record["weights"] for record in killed.history] == [record["weights"] for record in steady.history]
+    assert all(0 < record["seconds"] < 10 for record in killed.history)
+
+
+def test_a_run_of_another_kind_in_the_folder_is_refused(tmp_path):
+    problem = everything_random()
+    Strategy(FedCMOO(), problem, override=OVERRIDE, folder=tmp_path / "run")._stack.close()
+    with pytest.raises(InputError, match="another run"):
+        Strategy(FedHV(reference=(9.0, 9.0)), problem, override=OVERRIDE, folder=tmp_path / "run")
+
+
+def test_two_servers_cannot_write_one_folder(tmp_path):
+    problem = everything_random()
+    first = Strategy(FedCMOO(), problem, override=OVERRIDE, folder=tmp_path / "run")
+    with pytest.raises(InputError, match="Another process"):
+        Strategy(FedCMOO(), problem, override=OVERRIDE, folder=tmp_path / "run")
+    first.finish()
+
+
+def test_the_report_reads_a_run_from_flower(command, tmp_path):
+    problem = everything_random()
+    for name, method in (("fedhv-seed0", FedHV(reference=(9.0, 9.0))), ("fedcmoo-seed0", FedCMOO())):
+        serve(grid(problem), problem, method, out=tmp_path / "study" / name, override=OVERRIDE, patience=PATIENCE)
+    done = command("report", "study", "--no-figures")
+    assert done.code == 0, done.err
+    assert "FedCMOO" in done.out
+    assert (tmp_path / "study" / "report" / "index.html").exists()
+
+
+def test_a_setting_that_is_calibrated_elsewhere_needs_its_reference():
+    with pytest.raises(InputError, match="--reference"):
+        serve(grid(everything_random()), everything_random(), "fedhv", override=["calibration.setting=digits"])
+
+
+def test_the_example_runs_with_its_own_apps(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    app = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    apps = {}
+    for kind, reference in app["components"].items():
+        module, _, name = reference.partition(":")
+        apps[kind] = getattr(importlib.import_module(module), name)
+    config = app["config"] | {"rounds": 30, "out": str(tmp_path / "run"), "reply-seconds": 5.0}
+    nodes = LocalGrid(apps["clientapp"], {10 + k: k for k in range(config["nodes"])}, device="cpu")
+    apps["serverapp"](nodes, Context(1, 1, {}, RecordDict(), config))
+    result = read_result(tmp_path / "run")
+    before, after = (
+        [task["loss"] for task in record["evaluation"]["tasks"]]
+        for record in (read_history(tmp_path / "run")[4], read_history(tmp_path / "run")[-1])
+    )
+    assert all(late < early for early, late in zip(before, after, strict=True))
+    assert result.worst_accuracy > 60
+    for module in [name for name in sys.modules if name.startswith("twotasks")]:
+        del sys.modules[module]
+
+
+def test_without_flower_one_line_says_what_to_install(command, monkeypatch):
+    for module in [name for name in sys.modules if name.split(".")[0] == "flwr" or name.startswith("fedhv.flower")]:
+        monkeypatch.delitem(sys.modules, module)
+    real = builtins.__import__
+
+    def missing(name, *rest):
+        if name.split(".")[0] == "flwr":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    outcome = command("flower", "up", "digits")
+    assert outcome.code == 1
+    assert "pip install 'fedhv[flower]'" in outcome.err
+
+
+def test_without_the_accountant_one_line_says_what_to_install(monkeypatch):
+    from fedhv.privacy import ReportPrivacy, spent
+
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(FedHVError, match=r"fedhv\[privacy\]"):
+        spent(ReportPrivacy(1.0, 1.0), rounds=3, participants=1, clients=2)
