@@ -96,7 +96,8 @@ def _jobs(
 ) -> list[Job]:
     """The calibration runs: uniform weights at the method's own rates, reports from every example."""
     rule = setting.calibration
-    uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all")
+    robust = {name: getattr(rates, name) for name in ("aggregate", "trim") if hasattr(rates, name)}
+    uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all", **robust)
     brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
     return [
         Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None) for seed in rule.seeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +36,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     tensors |= {f"memory.{name}": value for name, value in checkpoint.state.memory.items()}
     tensors["round"] = torch.tensor(checkpoint.round)
     content = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    if (folder / NAME).exists():
-        os.replace(folder / NAME, folder / PREVIOUS)
-    write_atomic(folder / NAME, content + hashlib.sha256(content).digest())
+    write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
 
 
 def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]:
@@ -82,5 +79,13 @@ def read_checkpoint(path: Path, start: State) -> Checkpoint:
                 f"The checkpoint {path} does not fit: expected `{name}` of shape {tuple(like.shape)} and "
                 f"{like.dtype}, found {tuple(value.shape)} and {value.dtype}."
             )
+    if round.shape != () or round.dtype != torch.int64 or int(round) < 1:
+        raise InputError(f"The checkpoint {path} does not fit: expected `round` as a whole number from 1.")
+    foreign = [name for name in tensors if not name.startswith("memory.")]
+    if foreign:
+        raise InputError(f"The checkpoint {path} is not one of FedHV's: it holds '{foreign[0]}'.")
+    for name, value in (("model", model), ("weights", weights)):
+        if not bool(value.isfinite().all()):
+            raise InputError(f"The checkpoint {path} does not fit: `{name}` is not finite.")
     memory = {name.removeprefix("memory."): value for name, value in tensors.items()}
     return Checkpoint(int(round), State(model, weights, memory))

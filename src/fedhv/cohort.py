@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fedhv.errors import InputError
 from fedhv.random import Purpose, stream, torch_seed
+
+if TYPE_CHECKING:
+    from fedhv.intake import Intake
 
 ReportBudget = int | Literal["all"]
 """B_rep: so many minibatches, or the client's whole dataset."""
@@ -44,12 +47,16 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The participants S_t of one round, in ascending order, and all that fixes what they do."""
+    """The participants S_t of one round, in ascending order, and all that fixes what they do.
+
+    `intake` says what becomes of their answers on the way to the mean; without one they are taken as they are.
+    """
 
     clients: Sequence[int]
     round: int
     seed: int
     local: LocalTraining
+    intake: Intake | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -63,13 +70,29 @@ class Cohort:
         return torch_seed(self.seed, purpose, self.round, client, part)
 
 
-def sample_cohort(seed: int, round: int, population: int, participants: int, local: LocalTraining) -> Cohort:
-    """S_t: `participants` of `population` clients, uniformly without replacement, at the cost of S_t alone."""
+def sample_cohort(
+    seed: int,
+    round: int,
+    population: int | Sequence[int],
+    participants: int,
+    local: LocalTraining,
+    attempt: int = 0,
+) -> Cohort:
+    """S_t: `participants` of `population` clients, uniformly without replacement, at the cost of S_t alone.
+
+    The population is how many clients there are, or, where they come and go, those who are there in ascending order;
+    then all of them take part if there are fewer than `participants`. A round that is repeated, since too few
+    answered, has another cohort at every attempt.
+    """
+    if not isinstance(population, int):
+        places = sample_cohort(seed, round, len(population), min(participants, len(population)), local, attempt)
+        return replace(places, clients=[population[place] for place in places.clients])
     if not 1 <= participants <= population:
         raise InputError(
             f"Participants M should be between 1 and the number of clients N = {population}. Found M = {participants}."
         )
-    chosen = stream(seed, Purpose.COHORT, round).choice(population, participants, replace=False, shuffle=False)
+    draws = stream(seed, Purpose.COHORT, round, part=attempt)
+    chosen = draws.choice(population, participants, replace=False, shuffle=False)
     return Cohort(np.sort(chosen).tolist(), round, seed, local)
 
 

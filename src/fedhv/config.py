@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -17,9 +16,11 @@ import numpy as np
 from fedhv import toml
 from fedhv.cohort import LocalTraining
 from fedhv.errors import InputError, unknown
+from fedhv.faults import NO_FAULTS, Faults
 from fedhv.methods import Method, make_method
 from fedhv.partition import partition
 from fedhv.problem import Benchmark, Clients
+from fedhv.screening import Screening
 from fedhv.simulation import Plan
 
 
@@ -71,7 +72,16 @@ class Federation:
 
 @dataclass(frozen=True)
 class Training:
-    """What every method shares in a round: T, b, K, momentum and how minibatches are drawn."""
+    """What every method shares in a round.
+
+    Attributes:
+        rounds: T.
+        batch_size: b, the examples of a minibatch.
+        local_steps: K, the steps of SGD that a client makes in a round.
+        momentum: Of the local steps; it starts afresh for every client and round.
+        sampling: "epochs" (shuffled, an incomplete last minibatch dropped, reshuffled until K steps are done) or
+            "replacement" (every minibatch drawn afresh, as the theory has it).
+    """
 
     rounds: int
     batch_size: int
@@ -87,15 +97,24 @@ class Training:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """When models are evaluated, and r_eval of the evaluation hypervolume."""
+    """When models are evaluated, and what evaluations are held against.
+
+    Attributes:
+        every: After so many rounds, and after the last; 0 only after the last.
+        reference: r_eval of the evaluation hypervolume.
+        explosion: A test loss above so many times the largest of the first evaluation stops the run; inf never does.
+    """
 
     every: int = 1
     reference: float = 3.0
+    explosion: float = 1000.0
 
     def __post_init__(self) -> None:
         _at_least(0, self, "evaluation", "every")
         if not 0 < self.reference < math.inf:
             raise InputError(f"`evaluation.reference` should be positive. Found {self.reference}.")
+        if not self.explosion > 1:
+            raise InputError(f"`evaluation.explosion` should be more than 1. Found {self.explosion}.")
 
 
 @dataclass(frozen=True)
@@ -127,8 +146,11 @@ class Setting:
     """A benchmark, its federation, its training and the hyper-parameters of every method.
 
     Attributes:
-        name: What runs and tables call it.
+        name: What runs and tables call it; of a file by default its name without ".toml".
+        description: One line for `fedhv list`.
         benchmark: One of the shipped benchmarks, or "package.module:function" that returns a `Benchmark`.
+        server: Which replies the server takes, and how many it needs.
+        faults: How clients fail; by default they do not.
         references: Frozen references by name, to be chosen instead of a calibration.
         methods: For every method its hyper-parameters.
     """
@@ -140,8 +162,17 @@ class Setting:
     description: str = ""
     evaluation: Evaluating = field(default_factory=Evaluating)
     calibration: Calibration = field(default_factory=Calibration)
+    server: Screening = field(default_factory=Screening)
+    faults: Faults = NO_FAULTS
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.server.min_replies > self.federation.participants:
+            raise InputError(
+                f"`server.min_replies` should be at most `federation.participants` (M = "
+                f"{self.federation.participants}). Found {self.server.min_replies}."
+            )
 
     def method(self, name: str) -> Method:
         """A method with this setting's hyper-parameters."""
@@ -159,6 +190,9 @@ class Setting:
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
             seed=seed,
+            screening=self.server,
+            faults=self.faults,
+            explosion=self.evaluation.explosion,
         )
 
 
@@ -221,8 +255,8 @@ def _override(tables: dict[str, Any], override: str) -> None:
     if not equals or not all(keys):
         raise InputError(f"An override should look like section.key=value. Found '{override}'.")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = toml.read_text(f"value = {text.strip()}")["value"]
+    except toml.TOMLError:
         value = text.strip()  # bare words are text, so that quotes need no quoting in a shell
     # Methods of a user's own carry dots in their name: join what lies between `methods.` and the last key.
     if keys[0] == "methods" and len(keys) > 3:
@@ -245,6 +279,27 @@ def setting_tables(setting: Setting) -> dict[str, Any]:
     tables = toml.as_tables(setting)
     tables["methods"] = {name: method_tables(setting.method(name)) for name in setting.methods}
     return tables
+
+
+def completed(tables: Any) -> Any:
+    """A setting's tables with the defaults of what they leave out, so that runs of earlier versions can go on.
+
+    Tables that are not of a setting come back as they are.
+    """
+    try:
+        filled = toml.as_tables(setting_from_tables({key: value for key, value in tables.items() if key != "methods"}))
+        filled["methods"] = {name: _with_defaults(name, given) for name, given in tables.get("methods", {}).items()}
+        return toml.read_text(toml.write(filled))
+    except (InputError, TypeError, AttributeError):
+        return tables
+
+
+def _with_defaults(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A method's hyper-parameters with its defaults; as they are where no method goes by this name."""
+    try:
+        return method_tables(make_method(name, parameters))
+    except InputError:
+        return parameters
 
 
 def method_tables(method: Method) -> dict[str, Any]:

@@ -5,11 +5,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 4000
+"""Characters of an error; a quoted value may have millions."""
+LONGEST_NAME = 100
+"""Longer names are not compared with known ones: that takes a time that grows with their square."""
+
 
 class FedHVError(Exception):
     """Anything FedHV reports to the user without a traceback; the command line exits with `exit_code`."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """One line that can be read, whatever it quotes; nothing in it can move a terminal's cursor."""
+        said = _said(self)
+        if len(said) > LONGEST:  # what was expected stands at its beginning, the remedy at its end
+            said = f"{said[: LONGEST - 500]} … {said[-500:]}"
+        return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in said)
+
+
+def _said(error: Exception) -> str:
+    return str(error.args[0]) if len(error.args) == 1 else " ".join(map(str, error.args))
 
 
 class InputError(FedHVError, ValueError):
@@ -18,15 +34,21 @@ class InputError(FedHVError, ValueError):
     exit_code = 2
 
 
-def diverged(what: str) -> FedHVError:
-    """A run whose numbers are no longer finite."""
-    return FedHVError(f"{what} no longer finite: the run has diverged. Lower the method's local_lr or server_lr.")
+class Diverged(FedHVError):
+    """A run whose numbers have run away; its last good state is kept."""
+
+
+def diverged(what: str, where: str = "") -> Diverged:
+    """A run whose numbers are no longer finite; `where` says more, as a sentence."""
+    remedy = "Lower the method's local_lr or server_lr."
+    return Diverged(f"{what} no longer finite: the run has diverged. {remedy}{' ' + where if where else ''}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
     """An unknown name, with the nearest known one suggested; all of them are shown after `prefix`."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= LONGEST_NAME else []
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     all_of_them = ", ".join(prefix + known for known in names) or "none"
     remedy = f"Did you mean '{prefix}{near[0]}'?" if near else f"Known: {all_of_them}."
     return InputError(f"Unknown {kind} '{prefix}{name}'. {remedy}{' ' + hint if hint else ''}")

@@ -12,7 +12,6 @@ runs/digits/fedhv-seed0/
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv import toml
+from fedhv.config import completed
 from fedhv.errors import InputError
-from fedhv.files import make_folder, write_atomic
+from fedhv.files import left_over, make_folder, write_atomic
 from fedhv.history import read_history
+from fedhv.jsonfile import read_object
 from fedhv.reference import Reference, read_reference
 
 
@@ -67,14 +68,11 @@ def read_result(folder: Path) -> Result:
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What a run came to, or None if it has not finished."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return read_object(folder / "summary.json")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / 'summary.json'} could not be read: {error}.") from None
-    if not isinstance(summary, dict):
-        raise InputError(f"{folder / 'summary.json'} should hold a JSON object.")
-    return summary
 
 
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
@@ -93,7 +91,7 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
         _same_run(path, toml.read(path), config)
-    elif os.path.exists(folder) and _entries(folder) - {".lock"}:
+    elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
 
 
@@ -107,8 +105,11 @@ def _entries(folder: Path) -> set[str]:
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """What a run computes must not change when it is resumed; where it is computed may."""
     read_back = toml.read_text(toml.write(new))
+    was_, now_ = (
+        {"run": tables.get("run", {}), "setting": completed(tables.get("setting", {}))} for tables in (old, read_back)
+    )
     for section in ("run", "setting"):
-        for key, was, now in _differences(old.get(section, {}), read_back.get(section, {}), section):
+        for key, was, now in _differences(was_[section], now_[section], section):
             if key != "run.fedhv":
                 raise InputError(
                     f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out."

@@ -5,54 +5,91 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedhv.errors import FedHVError, InputError
-from fedhv.files import write_atomic
+from fedhv.files import cannot_write, write_atomic
+from fedhv.jsonfile import parse_object
 
 NAME = "history.jsonl"
 
 
 class History:
-    """The rounds of one run, in memory and, where there is a folder, on disk."""
+    """The rounds of one run: on disk where there is a folder, so that a long run needs no more memory; else in memory.
+
+    Attributes:
+        count: How many there are.
+        first_evaluated: The first that was evaluated, if any.
+        last_evaluated: The last that was.
+    """
 
     def __init__(self, folder: Path | None, keep: int = 0) -> None:
         """Open a history and keep its first `keep` rounds; the file then holds exactly these."""
-        self.records: list[dict[str, Any]] = []
+        self.count = 0
+        self.first_evaluated: dict[str, Any] | None = None
+        self.last_evaluated: dict[str, Any] | None = None
+        self._folder = folder
+        self._memory: list[dict[str, Any]] = []
         self._file = None
         if folder is None:
             return
         path = folder / NAME
+        records: list[dict[str, Any]] = []
         if keep:
-            self.records = read_history(folder)[:keep]
-            if [record["round"] for record in self.records] != list(range(1, keep + 1)):
+            records = read_history(folder)[:keep]
+            if [record["round"] for record in records] != list(range(1, keep + 1)):
                 raise InputError(f"{path} does not hold rounds 1 to {keep}. Delete {folder} to start the run anew.")
-        write_atomic(path, "".join(_line(record) for record in self.records))
+        write_atomic(path, "".join(_line(record) for record in records))
+        for record in records:
+            self._note(record)
         try:
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
-            raise FedHVError(f"{path} could not be written: {error.strerror or error}.") from None
+            raise cannot_write(path, error) from None
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All rounds; read anew at every call where they are on disk."""
+        if self._folder is None:
+            return self._memory
+        records = read_history(self._folder)
+        if len(records) != self.count:
+            raise FedHVError(f"{self._folder / NAME} should hold {self.count} rounds. Found {len(records)}.")
+        return records
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self.count += 1
+        if "evaluation" in record:
+            self.first_evaluated = self.first_evaluated or record
+            self.last_evaluated = record
 
     def append(self, record: dict[str, Any]) -> None:
         """Add one round."""
-        self.records.append(record)
+        self._note(record)
+        if self._folder is None:
+            self._memory.append(record)
         if self._file is not None:
             try:
                 self._file.write(_line(record))
                 self._file.flush()
             except OSError as error:
-                raise FedHVError(f"{self._file.name} could not be written: {error.strerror or error}.") from None
+                raise cannot_write(self._file.name, error) from None
 
     def sync(self) -> None:
         """Make sure that the rounds so far survive a loss of power."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise cannot_write(self._file.name, error) from None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what could not be written was reported when it was to be."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
@@ -69,10 +106,10 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         if not line:
             continue
         try:
-            record = json.loads(line)
-            if not isinstance(record, dict) or not isinstance(record.get("round"), int):
-                raise ValueError("expected an object with a round number")
-        except (ValueError, RecursionError) as error:
+            record = parse_object(line)
+            if type(record.get("round")) is not int:
+                raise ValueError("expected a round number")
+        except ValueError as error:
             if number == len(lines):  # no newline behind it: the line was being written
                 break
             raise InputError(f"{path}, line {number}: not a round of a history ({error}).") from None

@@ -24,7 +24,7 @@ from fedhv.client import Client
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.errors import FedHVError, InputError
-from fedhv.files import locked, write_atomic
+from fedhv.files import locked, sweep, write_atomic
 from fedhv.folders import Result, open_folder
 from fedhv.history import History
 from fedhv.methods.base import Method, with_reference
@@ -34,6 +34,7 @@ from fedhv.problem import Problem
 from fedhv.reference import Reference
 from fedhv.simulation import Plan, Round, initial_state, rounds, simulate_together
 from fedhv.summary import summarise
+from fedhv.watch import ReferenceBreached
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
 """A crash costs at most so much work; resuming is exact from any round."""
@@ -74,6 +75,8 @@ class Job:
             raise InputError(
                 f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
             )
+        self.method.check(len(self.problem.tasks))
+        self.setting.faults.check(len(self.problem.tasks))
         own = getattr(self.method, "reference", None)
         if own is not None:
             Reference(own).check(tuple(task.name for task in self.problem.tasks))
@@ -104,7 +107,7 @@ class Job:
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__},
-            "machine": self.machine,
+            "machine": self.machine | {"why": self.choice.reason},
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
         }
 
@@ -139,6 +142,7 @@ def execute_together(
             if job.folder is not None:
                 job.open(resume=True)
                 stack.enter_context(locked(job.folder))
+                sweep(job.folder)
         stack.enter_context(one_thread())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
         executions = [stack.enter_context(Execution(job, engine, observer)) for job in jobs]
@@ -151,6 +155,8 @@ def execute_together(
                     executions[i].fail(finished)
                     continue
                 executions[i].record(finished)
+                if executions[i].done == jobs[i].plan.rounds:
+                    executions[i].finish()  # at once: the others may yet be interrupted
                 if len(jobs) == 1:
                     observer.round(finished)
                 while engine.notes:
@@ -171,6 +177,7 @@ class Execution:
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
         self.failure: FedHVError | None = None
+        self._result: Result | None = None
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
@@ -182,19 +189,25 @@ class Execution:
 
     def rounds(self) -> Any:
         """The rounds that are left, as a conversation with the engine."""
-        population = len(self.job.problem.clients)
-        return rounds(self.engine.layout, population, self.job.method, self.job.plan, self.state, self.done)
+        population = self.engine.population
+        first = self.history.first_evaluated
+        baseline = None if first is None else max(task["loss"] for task in first["evaluation"]["tasks"])
+        return rounds(self.engine.layout, population, self.job.method, self.job.plan, self.state, self.done, baseline)
 
     def fail(self, error: FedHVError) -> None:
-        """The run cannot go on; what it had before stays resumable."""
-        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}")
+        """The run cannot go on; its last good state is kept, and nothing is rolled back."""
+        if isinstance(error, ReferenceBreached):
+            error = error.named([task.name for task in self.job.problem.tasks])
+        kept = f" The state after round {self.done} is kept." if self.job.folder is not None and self.done else ""
+        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}{kept}")
         self.save()
 
     def record(self, finished: Round) -> None:
         """Keep a finished round."""
-        self.history.append(finished.as_dict())
+        self.history.append(finished.as_dict() | self.engine.measured())
         self.state, self.done = finished.state, finished.number
-        if self.done == self.job.plan.rounds or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+        due = self.engine.saves_every_round or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS
+        if due or self.done == self.job.plan.rounds:
             self.save()
 
     def save(self) -> None:
@@ -205,8 +218,10 @@ class Execution:
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def finish(self) -> Result:
-        """Write what the run came to."""
-        job = self.job
+        """Write what the run came to, once."""
+        if self._result is not None:
+            return self._result
+        job, records = self.job, self.history.records
         summary = summarise(
             setting=job.setting.name,
             method=job.method.label,
@@ -214,14 +229,15 @@ class Execution:
             machine=job.machine,
             participants=job.plan.participants,
             parameters=self.engine.layout.d,
-            history=self.history.records,
+            history=records,
             reference=job.reference,
         )
         model = self._state_dict()
         if job.folder is not None:
             write_atomic(job.folder / "model.safetensors", save_tensors(model))
             write_atomic(job.folder / "summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        return Result(summary, self.history.records, model, job.folder, job.reference)
+        self._result = Result(summary, records, model, job.folder, job.reference)
+        return self._result
 
     def _state_dict(self) -> dict[str, Tensor]:
         """The final model as the module's state dict."""

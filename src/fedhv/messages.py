@@ -13,12 +13,14 @@ whoever computed it. Means are over clients, unweighted, as in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from fedhv.aggregation import Aggregate, aggregate_reports
 from fedhv.cohort import Cohort, ReportBudget
 from fedhv.compression import Compressed
 from fedhv.parameters import Layout
@@ -152,11 +154,25 @@ Reply = TrainReply | TaskUpdatesReply | TaskGradientsReply | GramTermsReply
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A client that was left out of a round, and why; `sent` says whether its answer was on the wire."""
+
+    client: int
+    reason: str
+    sent: bool = True
+
+    def as_dict(self) -> dict[str, int | str]:
+        """As the history has it, in its list `refused`."""
+        return {"client": self.client, "reason": self.reason}
+
+
+@dataclass(frozen=True)
 class Replies:
-    """The answers of one cohort."""
+    """The answers of one cohort: of those that were taken; `refused` are the others that answered."""
 
     cohort: Cohort
     layout: Layout
+    refused: tuple[Refusal, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -168,8 +184,12 @@ class TrainReplies(Replies):
 
     def mean_report(self) -> Tensor:
         """F̂ᵗ, the mean of the clients' reports, in double precision."""
+        return self.report("mean")
+
+    def report(self, aggregate: Aggregate, trim: float = 0.0) -> Tensor:
+        """F̂ᵗ as the mean, the median or the trimmed mean of the clients' reports, in double precision."""
         assert self.reports is not None, "this request asked for no report"
-        return self.reports.double().mean(dim=0)
+        return aggregate_reports(self.reports.double(), aggregate, trim)
 
 
 @dataclass(frozen=True)
@@ -187,7 +207,12 @@ class TaskGradientReplies(Replies):
 
     def of(self, client: int) -> TaskGradientsReply:
         """What one client sent and kept."""
-        return self.each[list(self.cohort.clients).index(client)]
+        return self.each[self._positions[client]]
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        """Where each client stands in the cohort, so that M look-ups cost M."""
+        return {client: position for position, client in enumerate(self.cohort.clients)}
 
 
 @dataclass(frozen=True)
@@ -198,30 +223,65 @@ class GramTermReplies(Replies):
     residual: Tensor
 
 
+class _Sieve:
+    """Lets those answers of a cohort through that are taken, in its order, and remembers whose they were."""
+
+    def __init__(self, request: Request, cohort: Cohort, layout: Layout) -> None:
+        self._request, self._cohort, self._layout = request, cohort, layout
+        self._taken: list[int] = []
+        self._refused: list[Refusal] = []
+
+    def __call__(self, answers: Iterable[Reply]) -> Iterator[Reply]:
+        intake = self._cohort.intake
+        for client, answer in zip(self._cohort.clients, answers, strict=True):
+            if intake is not None:
+                answer, objection = intake.receive(self._request, self._cohort, self._layout, client, answer)
+                if objection is not None:
+                    self._refused.append(Refusal(client, objection))
+                    continue
+            self._taken.append(client)
+            yield answer
+
+    @property
+    def cohort(self) -> Cohort:
+        return replace(self._cohort, clients=self._taken) if self._refused else self._cohort
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        return tuple(self._refused)
+
+
 def collect(request: Request, cohort: Cohort, layout: Layout, answers: Iterable[Reply]) -> Replies:
     """Put the answers of a cohort, given in its order, together; at most one update is held beside the sum."""
+    taken = _Sieve(request, cohort, layout)
     match request:
         case Train():
             mean, reports = torch.zeros_like(request.model), []
-            for answer in answers:
+            for answer in taken(answers):
                 assert isinstance(answer, TrainReply)
                 mean += answer.update
                 if answer.report is not None:
                     reports.append(answer.report)
-            return TrainReplies(cohort, layout, mean.div_(len(cohort)), torch.stack(reports) if reports else None)
+            mean.div_(max(1, len(taken.cohort)))
+            return TrainReplies(
+                taken.cohort, layout, mean, torch.stack(reports) if reports else None, refused=taken.refused
+            )
         case TaskUpdates():
             total = request.model.new_zeros(layout.tasks, layout.d)
-            for answer in answers:
+            for answer in taken(answers):
                 assert isinstance(answer, TaskUpdatesReply)
                 total += answer.updates
-            return TaskUpdateReplies(cohort, layout, total.div_(len(cohort)))
+            total.div_(max(1, len(taken.cohort)))
+            return TaskUpdateReplies(taken.cohort, layout, total, refused=taken.refused)
         case TaskGradients():
-            each = tuple(answer for answer in answers if isinstance(answer, TaskGradientsReply))
-            return TaskGradientReplies(cohort, layout, each)
+            each = tuple(answer for answer in taken(answers) if isinstance(answer, TaskGradientsReply))
+            return TaskGradientReplies(taken.cohort, layout, each, refused=taken.refused)
         case GramTerms():
-            terms = [answer for answer in answers if isinstance(answer, GramTermsReply)]
+            terms = [answer for answer in taken(answers) if isinstance(answer, GramTermsReply)]
             known, residual = (
                 torch.stack([getattr(term, name) for term in terms]).double().sum(dim=0)
+                if terms
+                else torch.zeros(layout.tasks, layout.tasks, dtype=torch.float64)
                 for name in ("known", "residual")
             )
-            return GramTermReplies(cohort, layout, known, residual)
+            return GramTermReplies(taken.cohort, layout, known, residual, refused=taken.refused)

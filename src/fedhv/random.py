@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     DROPOUT = 7
     COMPRESSION = 8
     BENCHMARK = 9
+    FAULTS = 10
+    PRIVACY = 11
 
 
 def stream(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> np.random.Generator:

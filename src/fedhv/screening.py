@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedhv.compression import Compressed
+from fedhv.compression import Compressed, stack_shape
 from fedhv.errors import FedHVError, InputError
 from fedhv.messages import (
     GramTerms,
     GramTermsReply,
+    Refusal,
     Reply,
     Request,
     TaskGradients,
@@ -29,21 +30,16 @@ from fedhv.messages import (
 )
 from fedhv.parameters import Layout
 
+__all__ = ["Refusal", "Screening", "TooFewReplies"]
 
-@dataclass(frozen=True)
-class Refusal:
-    """A client that was left out of a round, and why."""
-
-    client: int
-    reason: str
-
-    def as_dict(self) -> dict[str, int | str]:
-        """As the history has it, in its list `refused`."""
-        return {"client": self.client, "reason": self.reason}
+NOT_FINITE = "with numbers that are not finite"
 
 
 class TooFewReplies(FedHVError):
     """A round that has not enough replies; its state is kept and it may be repeated."""
+
+    lost: bool = False
+    """Whether replies arrived and every one of them was not finite: the mark of a divergence, not of faults."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,14 @@ class Screening:
                 return self._update(update, (layout.d,)) or self._report(report, layout.tasks)
             case TaskUpdates(), TaskUpdatesReply(updates):
                 return self._update(updates, (layout.tasks, layout.d))
-            case TaskGradients(), TaskGradientsReply(compressed, _):
-                return self._compressed(compressed)
+            case TaskGradients(_, extra_upload), TaskGradientsReply(compressed, _):
+                return _compressed(compressed, layout, extra_upload)
             case GramTerms(), GramTermsReply(known, residual):
                 shape = (layout.tasks, layout.tasks)
-                return _numbers(known, shape, "Gram terms") or _numbers(residual, shape, "Gram terms")
+                objection = _numbers(known, shape, "Gram terms") or _numbers(residual, shape, "Gram terms")
+                if objection is None and bool((residual.diagonal() < 0).any()):
+                    return "Gram terms with a negative squared norm"
+                return objection
         return f"a {type(reply).__name__} in answer to {type(request).__name__}"
 
     def check_enough(self, taken: int, refused: Sequence[Refusal]) -> None:
@@ -95,9 +94,13 @@ class Screening:
         if taken < self.min_replies:
             reasons = ", ".join(f"client {r.client}: {r.reason}" for r in refused[:5])
             more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
-            raise TooFewReplies(
-                f"A round needs {self.min_replies} replies (`min_replies`). Found {taken}; left out: {reasons}{more}."
+            few = TooFewReplies(
+                f"A round needs {self.min_replies} {'reply' if self.min_replies == 1 else 'replies'} (`min_replies`). "
+                f"Found {taken}; left out: {reasons}{more}."
             )
+            arrived = [refusal for refusal in refused if NOT_FINITE in refusal.reason]
+            few.lost = taken == 0 and bool(arrived) and len(arrived) == sum(refusal.sent for refusal in refused)
+            raise few
 
     def _update(self, update: Tensor, shape: tuple[int, ...]) -> str | None:
         objection = _numbers(update, shape, "update")
@@ -117,16 +120,22 @@ class Screening:
             return f"a reported loss of {float(report.max()):.3g}"
         return objection
 
-    def _compressed(self, compressed: Compressed) -> str | None:
-        tensors = [value for value in vars(compressed).values() if isinstance(value, Tensor)]
-        if not all(bool(torch.isfinite(value).all()) for value in tensors):
-            return "compressed gradients with numbers that are not finite"
-        return None
+
+def _compressed(compressed: Compressed, layout: Layout, extra_upload: float) -> str | None:
+    d, m = layout.d_shared, layout.tasks
+    rows, columns, rank = stack_shape(d, m, extra_upload)
+    if compressed.shape != (d, m):
+        return f"compressed gradients of shape {tuple(compressed.shape)} instead of {(d, m)}"
+    what = "compressed gradients"
+    return _numbers(compressed.left, (rows, rank), what) or _numbers(compressed.right, (rank, columns), what)
 
 
 def _numbers(value: Tensor, shape: tuple[int, ...], what: str) -> str | None:
     if tuple(value.shape) != shape:
         return f"{what} of shape {tuple(value.shape)} instead of {shape}"
-    if not bool(torch.isfinite(value).all()):
-        return f"{what} with numbers that are not finite"
-    return None
+    return None if _finite(value) else f"{what} {NOT_FINITE}"
+
+
+def _finite(value: Tensor) -> bool:
+    """Whether all numbers are finite. A finite sum says so at a quarter of the cost; one that is not may overflow."""
+    return bool(torch.isfinite(value.sum())) or bool(torch.isfinite(value).all())

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from fedhv.cohort import Cohort, LocalTraining, sample_cohort
 from fedhv.communication import Traffic, traffic
+from fedhv.divergence import check_explosion, worst_task
 from fedhv.engines.base import Engine
 from fedhv.errors import FedHVError, diverged
-from fedhv.messages import Request
-from fedhv.methods.base import Method, State
+from fedhv.faults import NO_FAULTS, Faults
+from fedhv.intake import Intake
+from fedhv.messages import Refusal, Replies, Request
+from fedhv.methods.base import Conversation, Method, State
 from fedhv.metrics import Evaluation
 from fedhv.parameters import Layout, initial_model
 from fedhv.random import Purpose, torch_seed
+from fedhv.screening import Screening, TooFewReplies
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,9 @@ class Plan:
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
+        screening: Which replies the server takes, and how many it needs.
+        faults: How clients fail, for studies of what that does.
+        explosion: A test loss above so many times the largest of the first evaluation is a divergence.
     """
 
     rounds: int
@@ -39,6 +46,13 @@ class Plan:
     evaluate_every: int = 1
     evaluation_reference: float = 3.0
     seed: int = 0
+    screening: Screening = field(default_factory=Screening)
+    faults: Faults = NO_FAULTS
+    explosion: float = 1000.0
+
+    def evaluates(self, number: int) -> bool:
+        """Whether the model is evaluated after this round."""
+        return number == self.rounds or (self.evaluate_every > 0 and number % self.evaluate_every == 0)
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,8 @@ class Round:
     exchanges: int
     evaluation: Evaluation | None
     seconds: float = 0.0
+    refused: tuple[Refusal, ...] = ()
+    attempts: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """One line of the history. `weights` are those that the round used, not those that it found."""
@@ -62,6 +78,10 @@ class Round:
             "exchanges": self.exchanges,
             "seconds": round(self.seconds, 6),
         }
+        if self.refused:
+            record["refused"] = [refusal.as_dict() for refusal in self.refused]
+        if self.attempts > 1:
+            record["attempts"] = self.attempts
         return record | ({} if self.evaluation is None else {"evaluation": self.evaluation.as_dict()})
 
 
@@ -91,46 +111,112 @@ def initial_state(engine: Engine, method: Method, seed: int) -> State:
     return method.start(theta.to(engine.device), len(engine.problem.tasks))
 
 
+@dataclass
+class Tally:
+    """What a round has cost and whom it has left out so far, over all its attempts."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+    attempts: int = 0
+
+
+Population = int | Callable[[], Sequence[int]]
+"""How many clients there are, or, where they come and go, a way to ask who is there."""
+
+
 def rounds(
-    layout: Layout, population: int, method: Method, plan: Plan, state: State, start: int = 0
+    layout: Layout,
+    population: Population,
+    method: Method,
+    plan: Plan,
+    state: State,
+    start: int = 0,
+    baseline: float | None = None,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Ask`, `Assess`) may be answered together with other runs'.
+    `baseline` is the largest test loss of the first evaluation, where it lies before `start`.
     """
     for t in range(start, plan.rounds):
-        cohort = sample_cohort(plan.seed, t, population, plan.participants, plan.local)
-        sent: list[Traffic] = []
-        conversation = method.round(state)
-        reply = None
-        while True:
-            try:
-                request = conversation.send(reply)
-            except StopIteration as end:
-                before, state = state, end.value
-                break
-            sent.append(traffic(request, layout, len(cohort)))
-            reply = yield Ask(request, cohort)
+        tally, before = Tally(), state
+        state = yield from _play(layout, population, method, plan, before, t, tally)
         if not bool(state.model.isfinite().all()):
-            raise diverged(f"After round {t + 1} the model is")
-        due = t + 1 == plan.rounds or (plan.evaluate_every > 0 and (t + 1) % plan.evaluate_every == 0)
-        evaluation = (yield Assess(state.model, plan.evaluation_reference)) if due else None
+            raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
+        evaluation: Evaluation | None = None
+        if plan.evaluates(t + 1):
+            evaluation = yield Assess(state.model, plan.evaluation_reference)
+            baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
         yield Round(
             number=t + 1,
             state=state,
             # A method that finds its weights within the round says so in the record.
             weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
-            traffic=sum(sent, Traffic()),
-            exchanges=len(sent),
+            traffic=tally.traffic,
+            exchanges=tally.exchanges,
             evaluation=evaluation,
+            refused=tuple(tally.refused),
+            attempts=tally.attempts,
         )
+
+
+def _play(
+    layout: Layout, population: Population, method: Method, plan: Plan, state: State, t: int, tally: Tally
+) -> Generator[Event, Any, State]:
+    """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
+    while True:
+        intake = Intake(plan.screening, plan.faults, tally.attempts)
+        attempt, tally.attempts = tally.attempts, tally.attempts + 1
+        try:
+            there = population if isinstance(population, int) else population()
+            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local, attempt)
+            conversation = method.round(state)
+            return (yield from _converse(conversation, replace(cohort, intake=intake), intake, layout, tally))
+        except TooFewReplies as few:
+            if tally.attempts < plan.screening.attempts:
+                continue
+            if few.lost:
+                what = f"In round {t + 1} the updates of all clients that answered are"
+                raise diverged(what, (yield from _worst_task(state, plan))) from None
+            tries = "attempt" if tally.attempts == 1 else "attempts"
+            raise TooFewReplies(f"Round {t + 1}, after {tally.attempts} {tries} (`server.attempts`): {few}") from None
+
+
+def _converse(
+    conversation: Conversation, cohort: Cohort, intake: Intake, layout: Layout, tally: Tally
+) -> Generator[Event, Any, State]:
+    """One attempt: the method asks, those of the cohort who are still taking part answer."""
+    replies: Replies | None = None
+    while True:
+        try:
+            request = conversation.send(replies)
+        except StopIteration as end:
+            after: State = end.value
+            return after
+        asked, (cohort, refused) = len(cohort), intake.present(request, cohort)
+        if len(cohort):
+            answered: Replies = yield Ask(request, cohort)
+            replies, cohort = answered, answered.cohort
+            refused = [*refused, *answered.refused]
+        tally.traffic += traffic(request, layout, asked, len(cohort) + sum(refusal.sent for refusal in refused))
+        tally.exchanges += 1
+        tally.refused += refused
+        intake.screening.check_enough(len(cohort), refused)
+
+
+def _worst_task(state: State, plan: Plan) -> Generator[Event, Any, str]:
+    """Which task is worst at the last good model: where a divergence most likely began."""
+    evaluation: Evaluation = yield Assess(state.model, plan.evaluation_reference)
+    worst = worst_task(evaluation)
+    return f"At the last good model task '{worst.name}' has the largest test loss, {worst.loss:.4g}."
 
 
 def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0) -> Iterator[Round]:
     """Run rounds `start + 1` … T on an engine and yield each as it ends."""
     state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
-    run = rounds(engine.layout, len(engine.problem.clients), method, plan, state, start)
+    run = rounds(engine.layout, engine.population, method, plan, state, start)
     for _, finished in simulate_together(engine, [run]):
         if isinstance(finished, FedHVError):
             raise finished

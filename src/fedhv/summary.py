@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +33,7 @@ def summarise(
     seconds = sum(record["seconds"] for record in history)
     slack = [min(record["slack"]) for record in history if "slack" in record]
     # What the method adds to a plain exchange of the model, per client and round.
-    auxiliary = (down + up) / (BYTES_PER_SCALAR * participants * len(history)) - 2 * parameters
+    auxiliary = _auxiliary(history, participants, parameters)
     calibration_bytes = reference.cost.traffic.total if reference else 0
     calibration_seconds = reference.cost.seconds if reference else 0.0
     return {
@@ -45,14 +47,53 @@ def summarise(
         "reference": list(reference.values) if reference else None,
         "min_report_slack": min(slack) if slack else None,
         "floor_activations": sum(record.get("floored", 0) for record in history),
+        **_incidents(history),
         "communication": {
             "downlink_bytes": down,
             "uplink_bytes": up,
             "calibration_bytes": calibration_bytes,
             "total_bytes": down + up + calibration_bytes,
-            "auxiliary_scalars_per_client_round": int(auxiliary) if auxiliary == int(auxiliary) else auxiliary,
+            "auxiliary_scalars_per_client_round": auxiliary,
         },
         "seconds": round(seconds, 3),
         "calibration_seconds": round(calibration_seconds, 3),
         "total_seconds": round(seconds + calibration_seconds, 3),
     }
+
+
+def _auxiliary(history: Sequence[dict[str, Any]], participants: int, parameters: int) -> float | None:
+    """Scalars beside the model, per client and round, from the rounds in which every client answered."""
+    whole = [record for record in history if "refused" not in record]
+    if not whole:
+        return None
+    moved = sum(record["downlink_bytes"] + record["uplink_bytes"] for record in whole)
+    auxiliary = moved / (BYTES_PER_SCALAR * participants * len(whole)) - 2 * parameters
+    return int(auxiliary) if auxiliary == int(auxiliary) else auxiliary
+
+
+def _incidents(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the server left out, and what the reference watch saw; nothing of it where nothing happened."""
+    found: dict[str, Any] = {}
+    refused = [refusal for record in history for refusal in record.get("refused", ())]
+    if refused:
+        reasons = Counter(reason_kind(refusal["reason"]) for refusal in refused)
+        found["refused"] = {
+            "replies": len(refused),
+            "rounds": sum("refused" in record for record in history),
+            "repeated_rounds": sum("attempts" in record for record in history),
+            "reasons": dict(reasons.most_common()),
+        }
+    watched = [record for record in history if "watch" in record]
+    if watched:
+        found["watch"] = {
+            "rounds": len(watched),
+            "first_round": watched[0]["round"],
+            "lowest_slack": min(breach["slack"] for record in watched for breach in record["watch"]),
+            "raised": [{"round": r["round"], "reference": r["raised"]} for r in watched if "raised" in r],
+        }
+    return found
+
+
+def reason_kind(reason: str) -> str:
+    """A reason without its numbers, so that reasons can be counted."""
+    return re.sub(r"\s*(of norm|loss of|of shape) .*", r" \1 …", reason) if re.search(r"\d", reason) else reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 import types
 import typing
@@ -15,8 +16,19 @@ from fedhv.errors import InputError, unknown
 
 T = TypeVar("T")
 
+
+class TOMLError(ValueError):
+    """Text that is no TOML, or more than is read."""
+
+
 LARGEST = 16_000_000
 """A setting that lists a million clients is smaller than this many bytes; what is larger is some other file."""
+
+DEEPEST = 32
+"""No key has more parts; Python's parser takes a time that grows with their square."""
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -27,13 +39,20 @@ def read(path: Path) -> dict[str, Any]:
         return read_text(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (UnicodeDecodeError, TOMLError) as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from None
 
 
 def read_text(text: str) -> dict[str, Any]:
-    """TOML text as nested tables."""
-    return tomllib.loads(text)
+    """TOML text as nested tables; `TOMLError` where it is something else."""
+    if _DEEP_KEY.search(text):
+        raise TOMLError(f"a key of more than {DEEPEST} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise TOMLError("nested too deeply") from None
+    except ValueError as error:  # also numbers with more digits than Python converts
+        raise TOMLError(str(error)) from None
 
 
 def write(tables: Mapping[str, Any], comment: str = "") -> str:

@@ -57,6 +57,29 @@ def inverse_slack_weights(losses: Vector, reference: Vector, floor: float = 1e-6
     return (inverse / inverse.sum(axis=-1, keepdims=True)).astype(f.dtype)
 
 
+def capped_weights(weights: Tensor, cap: float) -> Tensor:
+    r"""The nearest weights, in relative entropy, of which none exceeds the cap: $w_i' = \min\{\lambda w_i, c\}$.
+
+    What the heavy tasks lose goes to the others in proportion, with $\lambda \ge 1$ such that the sum is one. Needs
+    $c \ge 1/m$.
+    """
+    m = len(weights)
+    if not cap * m >= 1 - 1e-12:
+        raise InputError(f"Parameter `cap` should be at least 1/m = {1 / m:.4g}. Found `cap = {cap}`.")
+    w = weights.double()
+    full = torch.zeros(m, dtype=torch.bool)
+    for _ in range(m):
+        room = 1 - cap * int(full.sum())
+        scaled = torch.where(full, cap, w * (room / w[~full].sum()))
+        over = (scaled > cap) & ~full
+        if not bool(over.any()):
+            return scaled.to(weights.dtype)
+        full |= over
+        if bool(full.all()):
+            break
+    return torch.full_like(weights, 1 / m)
+
+
 def log_hypervolume(losses: Vector, reference: Vector) -> Any:
     r"""The negative log-hypervolume $\Phi = -\sum_i \log(r_i - f_i)$, equation (loghv).
 

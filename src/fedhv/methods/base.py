@@ -72,6 +72,9 @@ class Method(ABC):
         """The state before the first round: w⁰ is uniform."""
         return State(model, torch.full((tasks,), 1 / tasks))
 
+    def check(self, tasks: int) -> None:  # noqa: B027 — most hyper-parameters suit any number of tasks
+        """Refuse hyper-parameters that do not suit so many tasks."""
+
     @abstractmethod
     def round(self, state: State) -> Conversation:
         """One round."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedhv.aggregation import Aggregate, check_aggregate
 from fedhv.cohort import ReportBudget
 from fedhv.messages import Train
 from fedhv.methods.base import Conversation, Method, State
@@ -17,14 +18,19 @@ class Uniform(Method):
 
     Attributes:
         report: If set, clients report their losses (with this budget) although nothing depends on them.
+        aggregate: How these reports become one, as for FedHV.
+        trim: The share of reports that a trimmed mean cuts at either end.
     """
 
     name: ClassVar[str] = "uniform"
 
     report: ReportBudget | None = None
+    aggregate: Aggregate = "mean"
+    trim: float = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_aggregate(self.aggregate, self.trim)
         if self.report is not None:
             check_report_budget(self.report)
 
@@ -34,5 +40,5 @@ class Uniform(Method):
         return State(
             model=state.model + self.server_lr * replies.mean_update,
             weights=state.weights,
-            record={} if self.report is None else {"report": replies.mean_report().tolist()},
+            record={} if self.report is None else {"report": replies.report(self.aggregate, self.trim).tolist()},
         )
