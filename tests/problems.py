@@ -195,6 +195,15 @@ def with_fuse() -> Benchmark:
     return Benchmark("small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=fuse, augment=Noise())
 
 
+def dies_once() -> Benchmark:
+    """Kills the first process that is not DEATH_SPARES, and leaves the file DEATH_MARK as a sign of it."""
+    mark = os.environ["DEATH_MARK"]
+    if not os.path.exists(mark) and str(os.getpid()) != os.environ["DEATH_SPARES"]:
+        with open(mark, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return benchmark()
+
+
 SETTING = """
 description = "A small problem"
 benchmark = "problems:benchmark"

@@ -180,3 +180,10 @@ def test_it_is_the_same_from_a_shell(case, finished, folder):
     arguments, message = CASES[case]
     assert_refused(finished(*arguments, "--out", "new/place"), message)
     assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("arguments", [("report",), ("diagnose",), ("show",), ("run",), ("data", "verify", "--data")])
+def test_a_name_that_is_too_long_is_refused_in_one_line(arguments, command):
+    done = command(*arguments, "9" * 5000)
+    assert done.code in (1, 2)
+    assert re.fullmatch("Error: [^\\n]+\n", done.err), done.err

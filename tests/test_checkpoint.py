@@ -129,3 +129,11 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
     (tmp_path / NAME).write_bytes(content + hashlib.sha256(content).digest())
     with pytest.raises(InputError):
         load_checkpoint(tmp_path, START)
+
+
+def test_a_checkpoint_that_cannot_be_read_falls_back_to_the_one_before(folder):
+    (folder / NAME).unlink()
+    (folder / NAME).mkdir()
+    loaded, note = load_checkpoint(folder, START)
+    assert loaded.round == 1
+    assert "could not be read" in note

@@ -367,7 +367,8 @@ def test_a_terminal_shows_a_bar_with_round_accuracies_weights_and_time_left():
 
 def test_a_log_shows_a_line_when_a_run_starts_and_ends():
     lines = watched(Lines).splitlines()
-    assert lines[0] == "uniform seed 0: 3 rounds"
+    assert lines[0].startswith("Engine: ")
+    assert lines[1] == "uniform seed 0: 3 rounds"
     assert "round 3/3" in lines[-1]
     assert "w 0.50 0.50" in lines[-1]
 

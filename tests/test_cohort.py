@@ -26,6 +26,14 @@ def test_a_cohort_is_so_many_different_clients_in_ascending_order(population, da
     assert all(0 <= k < population for k in chosen)
 
 
+def test_where_clients_come_and_go_those_who_are_there_are_drawn_from():
+    there = [3, 5, 8, 13, 21]
+    cohort = sample_cohort(0, 4, there, 3, LocalTraining())
+    assert set(cohort.clients) < set(there)
+    assert list(cohort.clients) == [there[k] for k in sample_cohort(0, 4, len(there), 3, LocalTraining()).clients]
+    assert list(sample_cohort(0, 4, there, 9, LocalTraining()).clients) == there
+
+
 def test_the_same_seed_and_round_give_the_same_cohort_and_others_another():
     def cohort(seed, round):
         return tuple(sample_cohort(seed, round, 1000, 10, LocalTraining()).clients)

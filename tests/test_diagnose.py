@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from problems import SETTING, benchmark
+from safetensors.torch import load_file, save_file
 
 import fedhv
 import fedhv.jobs
@@ -173,6 +174,17 @@ def test_a_run_that_is_going_on_is_measured_as_far_as_it_is(folder):
     assert any("newest checkpoint is after round 6, but the history ends with round 4" in note for note in found.notes)
     assert found.models[-1].report_error is None
     assert [m.round for m in diagnose(folder, replayed=True, every=2).models] == [0, 2, 4]
+
+
+def test_a_final_model_of_other_shapes_is_said_and_not_measured(folder):
+    tensors = load_file(folder / "model.safetensors")
+    name = next(iter(tensors))
+    save_file(tensors | {name: tensors[name].flatten()[:-1].clone()}, folder / "model.safetensors")
+    for path in folder.glob("checkpoint*"):
+        path.unlink()
+    found = diagnose(folder)
+    assert [model.source for model in found.models] == ["start"]
+    assert any(f"expected `{name}` of shape" in note for note in found.notes)
 
 
 def test_a_history_that_a_crash_cut_short_is_read_up_to_there_and_said(folder):

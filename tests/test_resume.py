@@ -229,6 +229,22 @@ def test_two_processes_do_not_play_one_run(tmp_path):
         play(METHODS["uniform"], tmp_path, resume=True)
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_first_file_starts_anew(tmp_path):
+    (tmp_path / ".config.toml-a1b2c3_d").write_bytes(b"[ru")
+    play(METHODS["uniform"], tmp_path)
+    assert (tmp_path / "summary.json").exists()
+
+
+def test_what_killed_processes_were_writing_is_swept_away_and_nothing_else(tmp_path):
+    with pytest.raises(Interrupted):
+        play(METHODS["uniform"], tmp_path, StopAfter(2))
+    for name in (".checkpoint.safetensors-abcd1234", ".history.jsonl-________", ".notes.txt-abcd1234", ".profile"):
+        (tmp_path / name).write_bytes(b"x")
+    play(METHODS["uniform"], tmp_path, resume=True)
+    hidden = {path.name for path in tmp_path.iterdir() if path.name.startswith(".")}
+    assert hidden == {".lock", ".notes.txt-abcd1234", ".profile"}
+
+
 # --- a process that is killed -----------------------------------------------------------------------------
 
 

@@ -171,7 +171,10 @@ def test_the_config_is_fully_resolved_and_can_be_run_again(setting_file, tmp_pat
     assert config["run"]["method"] == "fedhv"
     assert config["run"]["seed"] == 2
     assert config["machine"]["engine"] in ("sequential", "parallel", "stacked")
-    assert config["setting"]["methods"]["fedhv"] == {"server_lr": 1.1, "local_lr": 0.1, "report": 2, "floor": 1e-6}
+    assert config["setting"]["methods"]["fedhv"] == {
+        "server_lr": 1.1, "local_lr": 0.1, "report": 2, "floor": 1e-6, "aggregate": "mean", "trim": 0.2,
+        "smoothing": 0.0, "watch": "warn", "watch_slack": 0.0, "watch_margin": 0.15,
+    }  # fmt: skip
     assert config["setting"]["training"]["sampling"] == "epochs"
     again = run(setting_from_tables(config["setting"]), "fedhv", seed=2, reference=[2.0, 2.0])
     assert all(torch.equal(again.state_dict[name], value) for name, value in first.state_dict.items())

@@ -315,3 +315,18 @@ def test_bad_input_leaves_no_folder(options, setting_file, tmp_path):
     with pytest.raises(InputError):
         compare(str(setting_file), **{"methods": ["uniform"], "seeds": [0], "out": tmp_path / "s"} | options)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_run_that_is_done_is_complete_when_its_stack_is_interrupted(setting_file, tmp_path):
+    class OneDone(StudyObserver):
+        def runs(self, states):
+            done = {label: number for label, number, *_ in states}
+            if done["uniform seed 0"] == 3 and done["fedcmoo seed 0"] < 3:
+                raise KeyboardInterrupt
+
+    options = {"methods": ["uniform", "fedcmoo"], "seeds": [0], "rounds": 3, "engine": "stacked", "device": "cpu"}
+    with pytest.raises(Interrupted):
+        compare(str(setting_file), **options, out=tmp_path / "s", observer=OneDone())
+    assert (tmp_path / "s" / "uniform-seed0" / "summary.json").exists()
+    assert not (tmp_path / "s" / "fedcmoo-seed0" / "summary.json").exists()
+    assert len(compare(str(setting_file), **options, out=tmp_path / "s")) == 2

@@ -53,7 +53,7 @@ def descend(
         g = gradient(theta)
         velocity = g if velocity is None or momentum == 0 else momentum * velocity + g
         if isinstance(rate, Tensor):
-            theta = theta - rate * velocity
+            theta = torch.addcmul(theta, rate, velocity, value=-1)
         else:
             theta = torch.sub(theta, velocity, alpha=rate)
     return theta
@@ -135,7 +135,7 @@ class Client:
             assert self.problem.augment is not None
             inputs = self.problem.augment.apply(inputs, draws)
         if inputs.ndim == 4 and channels_last:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+            inputs = _channels_last(inputs)
         return Examples(inputs, examples.targets)
 
     def minibatches(self, cohort: Cohort, k: int, steps: int | None = None, part: int = 0) -> Iterator[Examples]:
@@ -211,7 +211,28 @@ class Client:
     @contextmanager
     def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:
         """Draws inside the model (dropout) come from the client's own stream and leave no trace."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(cohort.torch_seed(Purpose.DROPOUT, k, part))
+        seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
+        if self.device.type == "cuda":
+            with torch.random.fork_rng(devices=[self.device]):
+                torch.manual_seed(seed)
+                yield
+            return
+        # Only the CPU's generator: `torch.manual_seed` takes care of GPUs too, at the price of a small client's step.
+        generator = torch.default_generator
+        before = generator.get_state()
+        generator.manual_seed(seed)
+        try:
             yield
+        finally:
+            generator.set_state(before)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The images laid out channels last.
+
+    With one channel both layouts are the same memory, and torch keeps the strides of the other one, by which every
+    layer behind would keep it too: the strides have to be said.
+    """
+    images = images.contiguous(memory_format=torch.channels_last)
+    rows, columns = images.shape[-2:]
+    return images.as_strided(images.shape, (rows * columns, 1, columns, 1)) if images.shape[1] == 1 else images

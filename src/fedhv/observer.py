@@ -42,3 +42,33 @@ class Renamed(Observer):
     def stop(self) -> None:
         """Pass it on."""
         self._observer.stop()
+
+
+class Announcing(Observer):
+    """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
+
+    def __init__(self, observer: Observer, text: str) -> None:
+        self._observer, self._text = observer, text
+
+    def _announce(self) -> None:
+        text, self._text = self._text, ""
+        if text:
+            self._observer.say(text)
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self._announce()
+        self._observer.say(text)
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """Pass it on."""
+        self._announce()
+        self._observer.start(label, rounds, done)
+
+    def round(self, round: Round) -> None:
+        """Pass it on."""
+        self._observer.round(round)
+
+    def stop(self) -> None:
+        """Pass it on."""
+        self._observer.stop()

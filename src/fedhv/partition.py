@@ -43,14 +43,23 @@ def partition(
     pools = _Pools(_strata(columns, examples), rng)
     held = np.empty(int(quotas.sum()), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(quotas)])
-    for k, quota in enumerate(quotas):
+    k = 0
+    while k < len(quotas):
         if len(pools.sizes) == 1:
-            wanted = np.zeros(1, dtype=np.int64)  # one stratum: everything is drawn from the unused
+            # One stratum: everything is drawn from the unused, by all clients together that it is enough for.
+            served = int(np.searchsorted(offsets, offsets[k] + pools.unused(), side="right")) - 1
+            if served > k:
+                held[offsets[k] : offsets[served]] = pools.take(offsets[served : served + 1] - offsets[k])
+                k = served
+                continue
+            wanted = np.zeros(1, dtype=np.int64)
         else:
             assert alpha is not None
-            wanted = np.floor(rng.dirichlet(np.full(len(pools.sizes), alpha)) * quota).astype(np.int64)
+            wanted = np.floor(rng.dirichlet(np.full(len(pools.sizes), alpha)) * quotas[k]).astype(np.int64)
         first = pools.take(wanted)
-        held[offsets[k] : offsets[k + 1]] = np.concatenate([first, pools.take_any(int(quota) - len(first), first)])
+        rest = pools.take_any(int(quotas[k]) - len(first), first)
+        held[offsets[k] : offsets[k + 1]] = np.concatenate([first, rest])
+        k += 1
     return Clients(held, offsets)
 
 
@@ -76,6 +85,10 @@ class _Pools:
         self.sizes = np.bincount(strata)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         self.head = np.zeros(len(self.sizes), dtype=np.int64)
+
+    def unused(self) -> int:
+        """How many examples nobody has taken yet."""
+        return int((self.sizes - self.head).sum())
 
     def take(self, wanted: np.ndarray) -> np.ndarray:
         """So many of every stratum (at most all of it), refilling the pools that run short."""

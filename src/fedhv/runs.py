@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fedhv.calibration import calibrate, calibrated_under
 from fedhv.config import Setting
-from fedhv.engines import choose_engine
+from fedhv.engines import Choice, choose_engine
 from fedhv.errors import InputError
 from fedhv.folders import Result, read_result, read_summary
 from fedhv.jobs import Job, rehearse
 from fedhv.methods import Method
-from fedhv.observer import Observer
+from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
 from fedhv.resolve import resolve, resolve_reference
@@ -26,7 +26,7 @@ def run(
     seed: int = 0,
     rounds: int | None = None,
     out: str | Path | None = None,
-    engine: str = "auto",
+    engine: str | Choice = "auto",
     device: str = "auto",
     precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
@@ -43,7 +43,7 @@ def run(
         seed: Of everything random in the run.
         rounds: Instead of the setting's.
         out: The run's folder; nothing is written without one.
-        engine: "auto" or an engine's name.
+        engine: "auto", an engine's name, or a `Choice` that makes an engine of its own.
         device: "auto", "cpu" or "cuda".
         precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
@@ -58,13 +58,16 @@ def run(
     given = resolve_reference(reference, setting, problem)
     if given is not None and not hasattr(chosen, "reference"):
         raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
-    choice = choose_engine(engine, device, precision)
-    job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
     rehearse(problem)
+    if isinstance(engine, Choice):
+        choice = engine
+    else:
+        choice = choose_engine(engine, device, precision, problem, setting.plan(chosen, seed))
+    job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
     if given is None and getattr(chosen, "reference", ()) is None:
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume)
-    observer = observer or Observer()
+    observer = Announcing(observer or Observer(), str(choice) if choice.worth_saying else "")
     ready = prepare(job, observer, data)
     return ready if isinstance(ready, Result) else ready.execute(observer)
 

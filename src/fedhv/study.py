@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhv.calibration import calibrate, calibrated_under, check_calibration
+from fedhv.cluster import check_ray, on_ray
 from fedhv.config import Setting
 from fedhv.engines import Choice, choose_engine
-from fedhv.errors import FedHVError, InputError
+from fedhv.errors import FedHVError, InputError, unknown
 from fedhv.files import make_folder
 from fedhv.folders import Result, check_folder
 from fedhv.history import NAME as HISTORY
 from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
 from fedhv.methods import METHODS, Method
-from fedhv.observer import Observer
+from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.processes import in_processes
 from fedhv.reference import Reference, read_reference
@@ -27,6 +28,8 @@ from fedhv.runs import prepare
 
 SEEDS = (0, 42, 2026)
 """The paper's."""
+EXECUTORS = ("processes", "ray")
+"""Where several runs go: processes of this machine, or a Ray cluster."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,17 @@ class StudyObserver(Observer):
         """How far every run of the study is."""
 
 
+class AnnouncingStudy(Announcing, StudyObserver):
+    """Before the first thing that is told of a study, says something."""
+
+    _observer: StudyObserver
+
+    def runs(self, states: Sequence[Progress]) -> None:
+        """Pass it on."""
+        self._announce()
+        self._observer.runs(states)
+
+
 def compare(
     what: str | Setting | Problem,
     methods: Sequence[str | Method] = tuple(METHODS),
@@ -90,6 +104,7 @@ def compare(
     rounds: int | None = None,
     out: str | Path,
     jobs: int | None = None,
+    executor: str = EXECUTORS[0],
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
@@ -110,7 +125,10 @@ def compare(
         rounds: Instead of the setting's.
         out: The study's folder.
         jobs: How many runs at a time: by default one process for every core, or, with the engine "stacked", all
-            of them in one computation.
+            of them in one computation; on a Ray cluster as many as it has room for.
+        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster that this machine is
+            part of (or that RAY_ADDRESS names), else of one that is started here. The datasets must be where `data`
+            says on all its machines; the study's folder may be shared but need not.
         engine: As for `run`.
         device: As for `run`.
         precision: As for `run`.
@@ -122,28 +140,38 @@ def compare(
     observer = observer or StudyObserver()
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` should be at least 1. Found {jobs}.")
+    if executor not in EXECUTORS:
+        raise unknown("executor", executor, EXECUTORS)
+    if executor == "ray":
+        check_ray()
+        if isinstance(what, Problem):
+            raise InputError("A problem of your own stays in this process. For --executor ray name a setting.")
     setting, problem = resolve(what, override, rounds, data)
     chosen = [method if isinstance(method, Method) else setting.method(method) for method in methods]
     _distinct("methods", [method.label for method in chosen])
     _distinct("seeds", seeds)
-    choice = choose_engine(engine, device, precision)
+    rehearse(problem)  # bad input is found before anything is written
+    choice = choose_engine(engine, device, precision, problem, setting.plan(chosen[0], seeds[0]))
     workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(seeds) * len(chosen))
-    if engine == "auto" and choice.engine == "parallel" and workers > 1:
-        choice = choose_engine("sequential", device, precision)  # the cores have runs of their own
+    alone = choice  # a calibration has the machine to itself
+    if executor == "ray" and engine == "auto" and choice.engine == "parallel":
+        choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
+    elif engine == "auto" and choice.engine == "parallel" and workers > 1:
+        choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
     frozen = resolve_reference(reference, setting, problem)
     if frozen is not None and not any(hasattr(method, "reference") for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")
-    rehearse(problem)  # bad input is found before anything is written
     given, folder = frozen, Path(out)
     for method in chosen:
         for seed in seeds:
             place = folder / f"{method.label}-seed{seed}"
             check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
+    observer = AnnouncingStudy(observer, str(choice) if choice.worth_saying else "")
     if any(_needs_reference(method) for method in chosen):
         if given is None:
             calibrated_under(setting, problem, data)
         make_folder(folder)
-        frozen = _shared_reference(setting, problem, folder, frozen, choice, data, observer)
+        frozen = _shared_reference(setting, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
     study = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
@@ -159,6 +187,8 @@ def compare(
         for seed in seeds
         for method in chosen
     ]
+    if executor == "ray":
+        return _complete(on_ray(study, jobs, lambda: observer.runs([_progress(each) for each in study])))
     if choice.engine == "stacked":
         return together(study, problem, jobs or len(study), observer)
     if workers == 1:
@@ -241,8 +271,7 @@ def _complete(outcomes: Sequence[dict[str, Any] | FedHVError]) -> list[dict[str,
 
 
 def _progress_of(execution: Execution) -> Progress:
-    last = next((record for record in reversed(execution.history.records) if "evaluation" in record), None)
-    return execution.job.label, execution.done, execution.job.plan.rounds, last
+    return execution.job.label, execution.done, execution.job.plan.rounds, execution.history.last_evaluated
 
 
 def _progress(each: StudyRun) -> Progress:

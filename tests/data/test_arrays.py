@@ -67,6 +67,16 @@ def test_damaged_and_incomplete_files_are_named(tmp_path):
         read_arrays(path, ["a", "b"])
 
 
+def test_a_member_whose_name_is_no_text_is_damage(tmp_path):
+    path = tmp_path / "f.npz"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as members:
+        members.writestr("ä.npy", npy(np.arange(3)))  # a name that is marked as UTF-8
+    path.write_bytes(out.getvalue().replace("ä.npy".encode(), b"\xff\xfe.npy"))
+    with pytest.raises(InputError, match="damaged"):
+        read_arrays(path, ["a"])
+
+
 def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path):
     path = tmp_path / "f"
     path.write_text("old")

@@ -42,6 +42,38 @@ def test_any_number_of_workers_gives_the_same_bits(problem, method, workers):
         assert one.traffic == other.traffic
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_evaluations_divided_among_workers_have_the_same_bits(problem, workers):
+    plain = Sequential(problem)
+    plain.chunk = 7  # 60 test examples in nine chunks
+    theta = initial_state(plain, Uniform(), 3).model
+    with Parallel(problem, workers=workers) as engine:
+        engine.chunk = 7
+        assert engine.evaluate(theta) == plain.evaluate(theta)
+        assert len(engine.workers) == workers
+
+
+def test_after_an_error_no_answer_is_taken_for_another(problem, monkeypatch):
+    answer = Client.answer
+
+    def failing(self, request, cohort, k):
+        if k == cohort_clients[1] and request.report is None:
+            raise FedHVError("not this one")
+        return answer(self, request, cohort, k)
+
+    cohort = sample_cohort(0, 0, len(problem.clients), 5, PLAN.local)
+    cohort_clients = cohort.clients
+    theta = initial_state(Sequential(problem), Uniform(), 0).model
+    expected = Sequential(problem).ask(Train(theta, report=1), cohort)
+    monkeypatch.setattr(Client, "answer", failing)
+    with Parallel(problem, workers=3) as engine:
+        with pytest.raises(FedHVError, match="not this one"):
+            engine.ask(Train(theta), cohort)
+        found = engine.ask(Train(theta, report=1), cohort)
+    assert torch.equal(found.mean_update, expected.mean_update)
+    assert torch.equal(found.reports, expected.reports)
+
+
 def test_more_clients_than_places_are_answered_in_order(problem):
     plan = Plan(rounds=1, participants=len(problem.clients), local=PLAN.local)
     (expected,) = simulate(Sequential(problem), METHODS[2], plan)
@@ -75,7 +107,9 @@ def test_a_client_that_keeps_killing_its_worker_stops_the_run(problem, monkeypat
     monkeypatch.setattr(Client, "answer", deadly)
     with Parallel(problem, workers=2) as engine:
         theta = initial_state(engine, Uniform(), 0).model
-        with pytest.raises(FedHVError, match=rf"Client {cohort_clients[1]} ended its worker process 3 times"):
+        with pytest.raises(
+            FedHVError, match=rf"Client {cohort_clients[1]} in round 1 ended its worker process 3 times"
+        ):
             engine.ask(Train(theta), cohort)
 
 
@@ -92,7 +126,7 @@ def test_what_goes_wrong_in_a_worker_is_said_by_the_engine():
 
     client = (np.zeros((4, 2), np.float32), [np.zeros(4, np.int64)])
     problem = Problem.from_clients(Fragile, [classification("only", 2)], [client], client)
-    with Parallel(problem, workers=1) as engine, pytest.raises(RuntimeError, match=r"client 0: .*no training today"):
+    with Parallel(problem, workers=1) as engine, pytest.raises(RuntimeError, match=r"Client 0 .*no training today"):
         next(simulate(engine, Uniform(), Plan(1, 1, PLAN.local)))
 
 

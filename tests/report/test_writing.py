@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from fedhv.errors import InputError
@@ -101,3 +103,12 @@ def test_several_folders_go_where_one_says(command, tmp_path):
     write_study(tmp_path / "b", ("uniform",))
     assert command("report", "a", "b", "--out", "both", "--no-figures", "--quiet").out == ""
     assert "<h1>a, b</h1>" in (tmp_path / "both" / "index.html").read_text()
+
+
+def test_a_missing_matplotlib_is_found_before_anything_is_written(command, monkeypatch, tmp_path):
+    study = write_study(tmp_path / "study", rounds=2)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused = command("report", study)
+    assert (refused.code, "--no-figures" in refused.err) == (2, True)
+    assert not (study / "report").exists()
+    assert command("report", study, "--no-figures").code == 0

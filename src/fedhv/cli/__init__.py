@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from types import FrameType
@@ -30,6 +31,10 @@ def main() -> None:
         sys.exit(2)  # the help is printed already
     except click.ClickException as error:
         _fail(error.format_message(), 2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename} cannot be used: {error.strerror}.", 2 if error.errno == errno.ENAMETOOLONG else 1)
     except MemoryError:
         _fail("There is not enough memory for this. Fewer or smaller clients need less.", 1)
     except (KeyboardInterrupt, click.Abort):
@@ -42,5 +47,5 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _fail(message: str, code: int) -> None:
     Console(stderr=True).print("[bold red]Error:[/] ", end="")
-    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(str(FedHVError(message)), markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -19,17 +19,33 @@ from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.calibration import calibrate as calibrate_reference
 from fedhv.calibration import calibrated_under
-from fedhv.cli import data, report, reproduce, theory
+from fedhv.cli import bench, data, flower, report, reproduce, theory
+from fedhv.cli.options import (
+    DataOption,
+    DeviceOption,
+    EngineOption,
+    Json,
+    PrecisionOption,
+    Quiet,
+    SetOption,
+    SettingArgument,
+    names,
+    numbers,
+    output_console,
+)
 from fedhv.cli.progress import observer
 from fedhv.cli.tables import comparison_table, summary_table
 from fedhv.config import load_setting, setting_tables, shipped_settings
+from fedhv.determinism import ROUNDS as DETERMINISM_ROUNDS
+from fedhv.determinism import check_determinism
 from fedhv.engines import ENGINES, choose_engine
 from fedhv.errors import InputError
 from fedhv.files import make_folder
 from fedhv.jobs import Interrupted, rehearse
 from fedhv.methods import METHODS
+from fedhv.observer import Announcing
 from fedhv.runs import run as run_method
-from fedhv.study import SEEDS, StudyFailed
+from fedhv.study import EXECUTORS, SEEDS, StudyFailed
 from fedhv.study import compare as compare_methods
 
 app = typer.Typer(
@@ -40,26 +56,16 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
-EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")]
 ReferenceOption = Annotated[
     str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
 ]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")
-]
-DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
 TensorBoardOption = Annotated[
     bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the folder's tensorboard/.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
 # Where output goes to a file there is no edge to wrap at.
-out_console = Console() if sys.stdout.isatty() else Console(width=140)
+out_console = output_console(140)
 error_console = Console(stderr=True)
 
 
@@ -93,6 +99,10 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check-determinism", help="Play a few rounds twice, compare them bit for bit, write nothing."),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -101,6 +111,24 @@ def run(
     FedHV needs a reference; without one it is calibrated first and stored with the run.
     """
     resolved = load_setting(setting, set_ or [])
+    if check:
+        traces = check_determinism(
+            resolved,
+            method,
+            seed=seed,
+            rounds=rounds or DETERMINISM_ROUNDS,
+            engine=engine,
+            device=device,
+            precision=precision,
+            reference=reference,
+            data=data,
+            observer=observer(error_console, quiet or as_json),
+        )
+        if as_json:
+            print(json.dumps([{"how": trace.how, "model_sha256": trace.digest} for trace in traces], indent=2))
+        elif not quiet:
+            out_console.print(f"The same bits {len(traces)} times: {', '.join(trace.how for trace in traces)}.")
+        return
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
@@ -136,6 +164,7 @@ def compare(
     rounds: Rounds = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
+    executor: Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")] = EXECUTORS[0],
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
@@ -156,11 +185,12 @@ def compare(
     try:
         summaries = compare_methods(
             resolved,
-            _names(methods),
-            _numbers("--seeds", seeds),
+            names(methods),
+            numbers("--seeds", seeds),
             rounds=rounds,
             out=folder,
             jobs=jobs,
+            executor=executor,
             engine=engine,
             device=device,
             precision=precision,
@@ -204,18 +234,18 @@ def calibrate(
     Defaults come from the setting's [calibration].
     """
     changes = [*(set_ or [])]
-    changes += [] if seeds is None else [f"calibration.seeds={list(_numbers('--seeds', seeds))}"]
+    changes += [] if seeds is None else [f"calibration.seeds={list(numbers('--seeds', seeds))}"]
     changes += [] if rounds is None else [f"calibration.rounds={rounds}"]
     changes += [] if margin is None else [f"calibration.margin={margin}"]
     resolved = load_setting(setting, changes)
     path = out or Path(f"{resolved.name}-reference.toml")
     if os.path.exists(path):
         raise InputError(f"{path} exists already. Choose another file with --out.")
-    choice = choose_engine(engine, device, precision)
-    _, problem = calibrated_under(resolved, None, data)
+    under, problem = calibrated_under(resolved, None, data)
     rehearse(problem)
+    choice = choose_engine(engine, device, precision, problem, under.plan(under.method("fedhv"), seed=0))
     make_folder(path.parent)
-    watch = observer(error_console, quiet or as_json)
+    watch = Announcing(observer(error_console, quiet or as_json), str(choice) if choice.worth_saying else "")
     reference = calibrate_reference(resolved, problem=problem, choice=choice, data=data, observer=watch)
     reference.write(path)
     if as_json:
@@ -255,21 +285,12 @@ def show(setting: SettingArgument, set_: SetOption = None) -> None:
 
 
 # Registered last, so that the help lists the main commands first.
+bench.register(app)
 data.register(app)
+flower.register(app)
 report.register(app)
 reproduce.register(app)
 theory.register(app)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(number) for number in _names(text))
-    except ValueError:
-        raise InputError(f"{option} should be whole numbers separated by commas. Found '{text}'.") from None
 
 
 def _same_command() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 from rich.text import Text
 
+from fedhv.cli.options import DataOption, Json, output_console
 from fedhv.data import Finding, data_directory, data_location
 from fedhv.data import download as download_dataset
 from fedhv.data import verify as verify_datasets
@@ -22,8 +22,6 @@ from fedhv.data.catalogue import SOURCES
 from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
 
-DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 
 
@@ -69,7 +67,7 @@ def verify(data: DataOption = None, as_json: Json = False) -> None:
             path = finding.path.relative_to(root) if finding.path.is_relative_to(root) else finding.path
             state = Text(finding.state, STYLES[finding.state])
             table.add_row(finding.dataset, Text(str(path)), state, Text(finding.detail))
-        (Console() if sys.stdout.isatty() else Console(width=160)).print(table)
+        output_console().print(table)
     if not sound(findings):
         raise typer.Exit(1)
 
@@ -129,5 +127,5 @@ class Downloads:
 
 
 def _line(text: str) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = output_console()
     console.print(text, markup=False, highlight=False, soft_wrap=True)

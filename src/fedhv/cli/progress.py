@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import progress as bars
@@ -43,7 +43,8 @@ class Bars(StudyObserver):
         """Move the bar."""
         if round.evaluation is not None:
             self._accuracy = _accuracy(round.evaluation.mean_accuracy, round.evaluation.worst_accuracy)
-        self._update(self._label, round.number, self._rounds, f"{self._accuracy}  w {_weights(round.weights)}")
+        text = f"{self._accuracy}  w {_weights(round.weights)}{_incidents(round)}"
+        self._update(self._label, round.number, self._rounds, text)
 
     def stop(self) -> None:
         """Close the bars."""
@@ -100,7 +101,7 @@ class Lines(StudyObserver):
         if round.evaluation is not None:
             self._accuracy = _accuracy(round.evaluation.mean_accuracy, round.evaluation.worst_accuracy)
         if self._due() or round.number == self._rounds:
-            text = f"{self._accuracy}, w {_weights(round.weights)}"
+            text = f"{self._accuracy}, w {_weights(round.weights)}{_incidents(round)}"
             self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def runs(self, states: Sequence[Progress]) -> None:
@@ -132,9 +133,28 @@ def _weights(weights: Sequence[float]) -> str:
     return shown + (" …" if len(weights) > 5 else "")
 
 
+def _incidents(round: Round) -> str:
+    """Who was left out of a round, and what the reference watch saw in it; mostly nothing."""
+    record = round.state.record
+    return incidents(len(round.refused), round.attempts, record.get("watch", ()), "raised" in record)
+
+
+def incidents(refused: int, attempts: int, watch: Sequence[Mapping[str, Any]], raised: bool) -> str:
+    """The same as a few words."""
+    text = f"  {refused} left out" if refused else ""
+    text += f"  attempt {attempts}" if attempts > 1 else ""
+    if watch:
+        worst = min(watch, key=lambda breach: float(breach["slack"]))
+        text += f"  ! {worst['event']}, slack {worst['slack']:.3g}{', reference raised' if raised else ''}"
+    return text
+
+
 def _describe(record: dict[str, Any] | None) -> str:
     if record is None:
         return ""
     evaluation = record["evaluation"]
     text = _accuracy(evaluation["mean_accuracy"], evaluation["worst_accuracy"])
-    return f"{text}  w {_weights(record['weights'])}"
+    seen = incidents(
+        len(record.get("refused", ())), record.get("attempts", 1), record.get("watch", ()), "raised" in record
+    )
+    return f"{text}  w {_weights(record['weights'])}{seen}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedhv.cli.options import output_console
 from fedhv.report.render import terminal
 from fedhv.report.watch import Server, Watcher
 from fedhv.report.writing import Report, write_report
@@ -75,7 +75,7 @@ def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObs
 
 
 def _print(made: Report, seconds: float) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = output_console()
     for table in made.tables:
         if len(table.rows) <= MOST_ROWS:
             console.print(terminal(table))

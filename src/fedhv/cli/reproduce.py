@@ -16,8 +16,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedhv.cli.options import (
+    DataOption,
+    DeviceOption,
+    EngineOption,
+    Json,
+    PrecisionOption,
+    Quiet,
+    names,
+    numbers,
+    output_console,
+)
 from fedhv.cli.progress import observer
-from fedhv.errors import FedHVError, InputError
+from fedhv.errors import FedHVError
 from fedhv.jobs import Interrupted
 from fedhv.report.render import terminal
 from fedhv.reproduce.estimate import Forecast
@@ -26,7 +37,7 @@ from fedhv.reproduce.plan import METHODS, SETTINGS
 from fedhv.reproduce.reproducing import Reproduction, rehearse
 from fedhv.reproduce.reproducing import reproduce as reproduce_experiment
 from fedhv.reproduce.running import REFERENCES, Options
-from fedhv.study import SEEDS
+from fedhv.study import EXECUTORS, SEEDS
 
 MOST_NOTES = 16
 
@@ -47,18 +58,19 @@ def reproduce(
     seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of the settings'.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of all runs and tables.")] = Path("runs/reproduce"),
-    data: Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")] = None,
+    data: DataOption = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
-    engine: Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")] = "auto",
+    executor: Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")] = EXECUTORS[0],
+    engine: EngineOption = "auto",
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     reference: Annotated[
         str, typer.Option(help="FedHV's reference: calibrated as the paper did, or the paper's own.")
     ] = REFERENCES[0],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they will take.")] = False,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or compare what is there.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Reproduce the paper's tables: run what is missing, and compare with what the paper prints.
 
@@ -67,9 +79,11 @@ def reproduce(
     A finished run is never repeated and an interrupted one goes on: the same command continues. Tables are written
     to OUT/tables as Markdown and CSV. References are calibrated once for each family of settings and shared.
     """
-    options = Options(out, data, jobs, engine, device, precision, reference)
-    selection = Selection(_names(settings), _names(methods), _numbers(seeds), rounds)
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    options = Options(out, data, jobs, engine, device, precision, reference, executor)
+    selection = Selection(
+        _distinct(settings), _distinct(methods), tuple(dict.fromkeys(numbers("--seeds", seeds))), rounds
+    )
+    console = output_console()
     if dry_run:
         listed = rehearse(what, options, selection)
         if as_json:
@@ -154,12 +168,5 @@ def _duration(seconds: float | None) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
-    except ValueError:
-        raise InputError(f"--seeds should be whole numbers separated by commas. Found '{text}'.") from None
+def _distinct(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(dict.fromkeys(names(text)))

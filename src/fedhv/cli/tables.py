@@ -37,8 +37,25 @@ def summary_table(summary: dict[str, Any]) -> Table:
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s, hypervolume {summary['hypervolume']:.3f}; "
         f"{megabytes(sent['downlink_bytes'])} down, {megabytes(sent['uplink_bytes'])} up"
         + (f", calibration {megabytes(sent['calibration_bytes'])}" if sent["calibration_bytes"] else "")
+        + "".join(f"\n{line}" for line in incidents(summary))
     )
     return table
+
+
+def incidents(summary: dict[str, Any]) -> list[str]:
+    """What went wrong in a run that nevertheless ended: replies left out, slacks that were too small."""
+    lines = []
+    if refused := summary.get("refused"):
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in refused["reasons"].items())
+        again = f", {refused['repeated_rounds']} rounds repeated" if refused["repeated_rounds"] else ""
+        lines.append(f"{refused['replies']} replies left out in {refused['rounds']} rounds ({reasons}){again}")
+    if watch := summary.get("watch"):
+        raised = [str(each["round"]) for each in watch["raised"]]
+        lines.append(
+            f"the reference was too low in {watch['rounds']} rounds, first in round {watch['first_round']}, "
+            f"lowest slack {watch['lowest_slack']:.4g}" + (f"; raised in round {', '.join(raised)}" if raised else "")
+        )
+    return lines
 
 
 def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:

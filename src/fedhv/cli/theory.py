@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedhv.cli.options import DataOption, DeviceOption, Json, output_console
 from fedhv.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ Out = Annotated[Path, typer.Option(help="Where tables (CSV) and figures (PNG, PD
 Figures = Annotated[bool, typer.Option(help="Draw figures.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all draws.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Rows = Sequence[dict[str, Any]]
 ENOUGH = 30
 """The mean of fewer runs is too rough to stand beside a bound on an expectation."""
@@ -56,8 +56,8 @@ def diagnose(
         int | None, typer.Option(min=1, help="With --replay: measure at every so many rounds [default: 20 models].")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where tables and figures go [default: RUN/diagnosis].")] = None,
-    data: Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data: DataOption = None,
+    device: DeviceOption = "auto",
     figures: Figures = True,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -86,7 +86,7 @@ def diagnose(
     if as_json:
         print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     elif not quiet:
-        console = _console()
+        console = output_console()
         console.print(models_table(found))
         console.print(alternatives_table(found))
         for note in notes:
@@ -214,7 +214,7 @@ def _finish(
     if as_json:
         print(json.dumps(tables, indent=2, ensure_ascii=False))
     elif not quiet:
-        console = _console()
+        console = output_console()
         console.print(printed)
         for note in [*notes, f"Tables and figures are in {target}"]:
             console.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -254,7 +254,3 @@ class _progress:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=160)

@@ -37,6 +37,8 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
             if absent:
                 raise InputError(f"{path}: expected {expected}, found none called {', '.join(absent)}.")
             return {name: _read_member(members, f"{name}.npy") for name in names}
+    except InputError:
+        raise
     except _DAMAGE as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise InputError(f"{path}: expected {expected}, found a damaged file ({reason}); make it again.") from None
@@ -52,6 +54,7 @@ _DAMAGE = (
     zlib.error,
     struct.error,
     EOFError,
+    ValueError,  # names that are no text, places before the file's beginning
     MemoryError,
     NotImplementedError,  # a packing this Python does not know
     RuntimeError,  # an encrypted member

@@ -200,7 +200,7 @@ def _resized(path: Path) -> np.ndarray:
 
 def _read_attributes(path: Path) -> tuple[list[str], np.ndarray]:
     lines = _lines(path)
-    if len(lines) < 3 or not lines[0].strip().isdecimal():
+    if len(lines) < 3 or not re.fullmatch(r"\s*[0-9]{1,9}\s*", lines[0]):
         raise InputError(f"{path}: expected the number of images, the attribute names and one line per image.")
     _check_attribute_names(path, lines[1].split())
     rows = lines[2:]

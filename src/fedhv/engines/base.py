@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from fedhv.client import CHUNK, Client
 from fedhv.cohort import Cohort
+from fedhv.engines.memory import give_memory_back, keep_freed_memory
 from fedhv.errors import InputError
 from fedhv.messages import Replies, Request
 from fedhv.metrics import Evaluation, TaskScore
@@ -23,6 +24,8 @@ class Engine(ABC):
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "tf32")
     """What an engine can compute in: float32; tf32, which rounds the factors of matrix products on a GPU; bf16."""
+    saves_every_round: ClassVar[bool] = False
+    """Whether every round deserves a checkpoint: where it costs a network and real clients."""
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> None:
         if precision not in self.precisions:
@@ -34,12 +37,19 @@ class Engine(ABC):
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
             torch.backends.cudnn.allow_tf32 = precision != "float32"
+        else:
+            keep_freed_memory()
         self.client = Client(problem, device)
         self.layout = self.client.layout
-        self.chunk = CHUNK if self.device.type == "cpu" else 8 * CHUNK
+        self.chunk = CHUNK if self.device.type == "cpu" else 16 * CHUNK
         self.notes: list[str] = []
         """What the user should know about how a run is computed; emptied by whoever shows it."""
         self._test = problem.test.to(self.device)
+
+    @property
+    def population(self) -> int | Callable[[], Sequence[int]]:
+        """How many clients there are; an engine whose clients come and go gives a way to ask who is there."""
+        return len(self.problem.clients)
 
     @abstractmethod
     def ask(self, request: Request, cohort: Cohort) -> Replies:
@@ -49,26 +59,39 @@ class Engine(ABC):
         """The answers to several runs' requests; an engine that can computes them in one go."""
         return [self.ask(request, cohort) for request, cohort in calls]
 
-    @torch.no_grad()
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
         """The model on the test examples, in evaluation mode."""
-        tasks = self.problem.tasks
-        loss, score = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
-        for start in range(0, len(self._test), self.chunk):
-            batch = self.client.ready(self._test[start : start + self.chunk])
-            outputs = self.client.network(model, batch.inputs, training=False)
-            for i, (task, output, target) in enumerate(zip(tasks, outputs, batch.targets, strict=True)):
-                loss[i] += task.loss(output, target).double().sum()
-                score[i] += task.score(output, target).double().sum()
-        n = len(self._test)
-        scores = [
-            TaskScore(task.name, 100 * a / n, f / n)
-            for task, a, f in zip(tasks, score.tolist(), loss.tolist(), strict=True)
-        ]
+        tasks, n = self.problem.tasks, len(self._test)
+        total = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
+        for part in self._assessments(model):  # summed in the examples' order, whoever computed them
+            total += part
+        loss, score = total.tolist()
+        scores = [TaskScore(task.name, 100 * a / n, f / n) for task, a, f in zip(tasks, score, loss, strict=True)]
         return Evaluation(tuple(scores), reference)
 
-    def close(self) -> None:  # noqa: B027 — most engines have nothing to release
+    def _assessments(self, model: Tensor) -> Iterator[Tensor]:
+        """Losses and scores of one chunk of test examples after the other."""
+        return (self._assess(model, start) for start in range(0, len(self._test), self.chunk))
+
+    @torch.no_grad()
+    def _assess(self, model: Tensor, start: int) -> Tensor:
+        """Every task's summed loss and summed score on the chunk of test examples that starts here, 2 × m."""
+        tasks = self.problem.tasks
+        batch = self.client.ready(self._test[start : start + self.chunk])
+        outputs = self.client.network(model, batch.inputs, training=False)
+        pairs = list(zip(tasks, outputs, batch.targets, strict=True))
+        losses = [task.loss(output, target).double().sum() for task, output, target in pairs]
+        scores = [task.score(output, target).double().sum() for task, output, target in pairs]
+        return torch.stack([*losses, *scores]).view(2, len(tasks))
+
+    def measured(self) -> dict[str, Any]:
+        """What an engine measured since the last call and the history should have; asked after every round."""
+        return {}
+
+    def close(self) -> None:
         """Release workers and memory."""
+        if self.device.type == "cpu":
+            give_memory_back()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,8 @@
 
 Workers are forked once and live as long as the engine; they inherit the problem, so that examples are neither copied
 nor sent. For each client only its number and the round's few hyper-parameters travel. Answers are put together in the
-cohort's order, so that any number of workers gives the same bits as the sequential engine.
+cohort's order, so that any number of workers gives the same bits as the sequential engine. Evaluations are divided
+among the workers as well, chunk by chunk of the test examples.
 """
 
 from __future__ import annotations
@@ -10,24 +11,55 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fedhv.client import Client
 from fedhv.cohort import Cohort
 from fedhv.engines.base import Engine
 from fedhv.engines.shared import Board, Note
 from fedhv.errors import FedHVError, InputError
-from fedhv.messages import Replies, Reply, Request, collect
+from fedhv.messages import Replies, Reply, Request, TaskGradients, collect
 from fedhv.problem import Problem
 
 DEATHS = 3
-"""So many workers may die on one client before the run stops."""
+"""So many workers may die on one errand before the run stops."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """An errand: the answer of the one client of this cohort, which has this position in the whole one."""
+
+    note: Note
+    cohort: Cohort
+    position: int
+    seat: int
+    """Where the client's task gradients are on the board, if it sent any earlier in the round."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"Client {self.cohort.clients[0]} in round {self.cohort.round + 1}"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """An errand: the model on the chunk of test examples that starts here."""
+
+    start: int
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"The evaluation of test examples from {self.start}"
+
+
+Errand = Visit | Assessment
 
 
 @dataclass
@@ -56,52 +88,73 @@ class Parallel(Engine):
         self.count = workers or os.cpu_count() or 1
         self._board = Board(self.layout, places=2 * self.count)
         self._workers: list[_Worker] = []
+        self._seats: dict[int, int] = {}
+        """Where on the board a client's task gradients are: some of the cohort may be left out after sending them."""
 
     def ask(self, request: Request, cohort: Cohort) -> Replies:
         """The cohort's answers, as many at a time as there are workers."""
         if self._board.make_room(request, len(cohort)):
             self._dismiss()  # workers see only the memory that was there when they were forked
-        while len(self._workers) < self.count:
-            self._hire()
+        if isinstance(request, TaskGradients):
+            self._seats = {k: position for position, k in enumerate(cohort.clients)}
         return collect(request, cohort, self.layout, self._answers(self._board.post(request), cohort))
 
     def _answers(self, note: Note, cohort: Cohort) -> Iterator[Reply]:
-        """The answers in the cohort's order; a client whose worker died is given to another one."""
-        waiting = list(range(len(cohort)))
-        running: dict[int, int] = {}  # worker -> position in the cohort
+        """The answers in the cohort's order."""
+
+        def errand(position: int) -> Errand:
+            # What becomes of answers is the server's affair: neither the others nor the intake are sent.
+            k = cohort.clients[position]
+            return Visit(note, replace(cohort, clients=[k], intake=None), position, self._seats.get(k, position))
+
+        for position, answer in enumerate(self._sent_out(errand, len(cohort))):
+            yield self._board.read(note, position, answer)
+
+    def _assessments(self, model: Tensor) -> Iterator[Tensor]:
+        """Losses and scores of the test examples, their chunks divided among the workers."""
+        starts = range(0, len(self._test), self.chunk)
+        self._board.model.copy_(model)
+        parts = self._sent_out(lambda position: Assessment(starts[position]), len(starts))
+        return (torch.tensor(part, dtype=torch.float64) for part in parts)
+
+    def _sent_out(self, errand: Callable[[int], Errand], count: int) -> Iterator[Any]:
+        """What came of errands 0 … count − 1, in this order; one whose worker died is given to another worker."""
+        while len(self._workers) < self.count:
+            self._hire()
+        following = 0
+        again: list[int] = []
+        running: dict[int, int] = {}  # worker -> errand
         ready: dict[int, Any] = {}
         deaths: dict[int, int] = {}
-        due = 0
-        while due < len(cohort):
-            for i, worker in enumerate(self._workers):
-                # A place on the board is free again once the answer that lay there has been summed.
-                if i not in running and waiting and waiting[0] < due + self._board.places:
-                    running[i] = waiting.pop(0)
-                    alone = replace(cohort, clients=[cohort.clients[running[i]]])
-                    worker.connection.send((note, alone, running[i]))
-            connections = {id(self._workers[i].connection): i for i in running}
-            for connection in wait([self._workers[i].connection for i in running]):
-                i = connections[id(connection)]
-                position = running.pop(i)
-                try:
-                    answer = self._workers[i].connection.recv()
-                except (EOFError, OSError):
-                    deaths[position] = deaths.get(position, 0) + 1
-                    if deaths[position] == DEATHS:
-                        raise FedHVError(
-                            f"Client {cohort.clients[position]} ended its worker process {DEATHS} times in round "
-                            f"{cohort.round + 1} (out of memory?). Try --engine sequential."
-                        ) from None
-                    self.notes.append(f"A worker process died in round {cohort.round + 1}; its client is repeated.")
-                    self._replace(i)
-                    waiting.insert(0, position)
-                    continue
-                if isinstance(answer, BaseException):
-                    raise answer
-                ready[position] = answer
-            while due in ready:
-                yield self._board.read(note, due, ready.pop(due))
-                due += 1
+        try:
+            for due in range(count):
+                while due not in ready:
+                    for i, worker in enumerate(self._workers):
+                        # A place on the board is free again once the answer that lay there has been summed.
+                        if i not in running and (again or following < min(count, due + self._board.places)):
+                            running[i] = again.pop() if again else following
+                            following += running[i] == following
+                            # A worker that died since its last errand is found when its answer is awaited.
+                            with suppress(OSError):
+                                worker.connection.send(errand(running[i]))
+                    connections = {id(self._workers[i].connection): i for i in running}
+                    for connection in wait([self._workers[i].connection for i in running]):
+                        i = connections[id(connection)]
+                        position = running.pop(i)
+                        try:
+                            answer = self._workers[i].connection.recv()
+                        except (EOFError, OSError):
+                            deaths[position] = deaths.get(position, 0) + 1
+                            self._bury(i, errand(position), deaths[position])
+                            again.append(position)
+                            continue
+                        if isinstance(answer, BaseException):
+                            raise answer
+                        ready[position] = answer
+                yield ready.pop(due)
+        finally:
+            if running:  # nobody will hear these answers, and they must not be taken for the next ones
+                self._dismiss()
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -109,7 +162,7 @@ class Parallel(Engine):
         fork = multiprocessing.get_context("fork")
         here, there = fork.Pipe()
         others = [worker.connection for worker in self._workers] + [here]
-        process = fork.Process(target=_work, args=(there, others, self.client, self._board), daemon=True)
+        process = fork.Process(target=_work, args=(there, others, self), daemon=True)
         process.start()
         there.close()
         worker = _Worker(process, here)
@@ -118,7 +171,13 @@ class Parallel(Engine):
         else:
             self._workers[place] = worker
 
-    def _replace(self, i: int) -> None:
+    def _bury(self, i: int, errand: Errand, deaths: int) -> None:
+        """A worker died on an errand, for the so-manieth time: hire another one, or give up."""
+        if deaths == DEATHS:
+            raise FedHVError(
+                f"{errand.name} ended its worker process {DEATHS} times (out of memory?). Try --engine sequential."
+            )
+        self.notes.append(f"A worker process died. {errand.name} is repeated.")
         self._workers[i].connection.close()
         self._workers[i].process.join()
         self._hire(place=i)
@@ -136,6 +195,26 @@ class Parallel(Engine):
     def close(self) -> None:
         """End the workers."""
         self._dismiss()
+        super().close()
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the workers that are there."""
+        return [worker.process.pid for worker in self._workers]
+
+    def serve(self, errand: Errand) -> Any:
+        """In a worker: what is sent back, which is the small part of what came of it, or what went wrong."""
+        try:
+            match errand:
+                case Visit(note, cohort, position, seat):
+                    request = self._board.request(note, cohort, seat)
+                    return self._board.write(self.client.answer(request, cohort, cohort.clients[0]), position)
+                case Assessment(start):
+                    return self._assess(self._board.model, start).tolist()
+        except FedHVError as error:
+            return error
+        except Exception as error:  # shown by the engine's process, which has the terminal
+            return RuntimeError(f"{errand.name}: {type(error).__name__}: {error}")
 
 
 def can_fork() -> bool:
@@ -143,8 +222,8 @@ def can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def _work(connection: Connection, others: Sequence[Connection], client: Client, board: Board) -> None:
-    """A worker's life: answer for one client after the other until the engine hangs up."""
+def _work(connection: Connection, others: Sequence[Connection], engine: Parallel) -> None:
+    """A worker's life: one errand after the other until the engine hangs up."""
     for other in others:
         other.close()  # an inherited end would keep a pipe open after the engine has closed it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle
@@ -152,16 +231,4 @@ def _work(connection: Connection, others: Sequence[Connection], client: Client, 
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):  # the engine has hung up: nobody is left to answer
         while True:
-            note, cohort, position = connection.recv()
-            connection.send(_answer(note, cohort, position, client, board))
-
-
-def _answer(note: Note, cohort: Cohort, position: int, client: Client, board: Board) -> Any:
-    """What is sent back for one client: the small part of its answer, or what went wrong."""
-    (k,) = cohort.clients
-    try:
-        return board.write(client.answer(board.request(note, cohort, position), cohort, k), position)
-    except FedHVError as error:
-        return error
-    except Exception as error:  # shown by the engine's process, which has the terminal
-        return RuntimeError(f"client {k}: {type(error).__name__}: {error}")
+            connection.send(engine.serve(connection.recv()))

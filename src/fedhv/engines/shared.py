@@ -99,18 +99,18 @@ class Board:
 
     # --- a worker's side ------------------------------------------------------------------------------------
 
-    def request(self, note: Note, cohort: Cohort, position: int) -> Request:
-        """The request to the client at a position of the cohort; `cohort` names this client alone."""
+    def request(self, note: Note, cohort: Cohort, seat: int) -> Request:
+        """The request to a client, which `cohort` names alone; its task gradients, if it sent any, are at `seat`."""
         if note.kind is Train:
             weights = self.weights if note.weighted else None
-            return Train(self.model, weights, note.report, self._own(cohort, position) if note.known else None)
+            return Train(self.model, weights, note.report, self._own(cohort, seat) if note.known else None)
         if note.kind is TaskUpdates:
             return TaskUpdates(self.model)
         if note.kind is TaskGradients:
             return TaskGradients(self.model, note.extra_upload)
         shape = (self.layout.d_shared, self.layout.tasks)
         total = Compressed(self.total_left, self.total_right, shape)
-        return GramTerms(total, self._own(cohort, position), note.extra_upload)
+        return GramTerms(total, self._own(cohort, seat), note.extra_upload)
 
     def write(self, reply: Reply, position: int) -> Any:
         """Put an answer's tensors on the board; returns the few numbers that are sent instead."""

@@ -66,6 +66,10 @@ def write_report(
         raise InputError(
             f"{', '.join(map(str, places))}: found no run, that is, no folder with a config.toml.{reasons}"
         )
+    if figures:
+        from fedhv.report.figures import check_matplotlib
+
+        check_matplotlib()
     target = _clean(Path(out) if out is not None else places[0] / "report")
     made = tables(study)
     drawn, notes = _figures(study, target, jobs, data) if figures else ([], [])

@@ -72,9 +72,7 @@ def drawing() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError:
-        raise InputError(
-            "Figures need matplotlib: pip install 'fedhv[figures]', or leave them out with --no-figures."
-        ) from None
+        raise InputError(MISSING) from None
     with matplotlib.rc_context(RC):
         yield
 

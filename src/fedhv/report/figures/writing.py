@@ -27,6 +27,12 @@ Job = Callable[[], tuple[list[Path], list[str]]]
 """Draws some figures; returns what it wrote and what it could not."""
 
 
+def check_matplotlib() -> None:
+    """Say that matplotlib is missing, before anything is written."""
+    with drawing():
+        pass
+
+
 def write_figures(study: Study, folder: Path, jobs: int = 1, data: str | None = None) -> tuple[list[Path], list[str]]:
     """Every figure of every setting; returns the files and a note on each figure that could not be drawn.
 
@@ -39,8 +45,7 @@ def write_figures(study: Study, folder: Path, jobs: int = 1, data: str | None = 
     looks = styles(study)
     names = prefixes(study)
     tasks: list[Job] = []
-    with drawing():  # so that a missing matplotlib is said once, here
-        pass
+    check_matplotlib()
     for setting in study.settings:
         if any(group.counted for group in setting.groups):
             tasks.append(partial(_draw_setting, setting, looks, folder, names[setting.name]))

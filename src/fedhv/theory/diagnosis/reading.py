@@ -165,9 +165,29 @@ def _history(folder: Path, method: str) -> tuple[list[dict[str, Any]], list[str]
                 f"The run in {folder} ({method}) has no {lacks[0]} in round {expected} of its history. "
                 "Only FedHV's rounds can be diagnosed: they carry reports, slacks and weights."
             )
+    notes += _incidents(records)
     if (folder / HISTORY).read_bytes()[-1:] != b"\n":
         notes.append(f"The last line of {HISTORY} was cut short: only rounds 1 to {len(records)} are known.")
     return records, notes
+
+
+def _incidents(records: list[dict[str, Any]]) -> list[str]:
+    """What a reader of the numbers should know: a reference that was too low or was raised, clients left out."""
+    watched = [record for record in records if record.get("watch")]
+    notes = []
+    if watched:
+        lowest = min(float(breach["slack"]) for record in watched for breach in record["watch"])
+        notes.append(
+            f"The reference watch saw {len(watched)} rounds with too little slack, first round {watched[0]['round']}, "
+            f"lowest slack {lowest:.4g}: calibrate with a larger margin."
+        )
+    raised = [str(record["round"]) for record in records if "raised" in record]
+    if raised:
+        notes.append(f"The reference was raised in round {', '.join(raised)}; measured here is against the first one.")
+    out = sum(len(record.get("refused", ())) for record in records)
+    if out:
+        notes.append(f"{out} replies were left out: the bounds on reports assume that the whole cohort answers.")
+    return notes
 
 
 def stored_models(run: Run, layout: Layout, names: tuple[str, ...]) -> tuple[list[tuple[str, Checkpoint]], list[str]]:
@@ -212,6 +232,12 @@ def _final(run: Run, layout: Layout) -> Checkpoint | None:
         return None
     try:
         tensors: dict[str, Tensor] = load_file(path)
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            if tensors[name].shape != shape:
+                raise InputError(
+                    f"{path} does not fit: expected `{name}` of shape {tuple(shape)}, found "
+                    f"{tuple(tensors[name].shape)}."
+                )
         theta = torch.cat([tensors[name].reshape(-1).float() for name in layout.names])
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"{path} could not be read: {error}.") from None

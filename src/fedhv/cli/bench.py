@@ -1,0 +1,122 @@
+"""The command `bench`: the engines on this machine, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedhv.bench import Measurement, choose_engines, find_source, measure
+from fedhv.cli.options import (
+    DataOption,
+    DeviceOption,
+    Json,
+    PrecisionOption,
+    SetOption,
+    SettingArgument,
+    output_console,
+)
+from fedhv.config import load_setting
+from fedhv.jobs import rehearse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(bench)
+
+
+def bench(
+    setting: SettingArgument,
+    engines: Annotated[
+        str | None, typer.Option(help="Only these, comma-separated [default: all that work on the device].")
+    ] = None,
+    method: Annotated[str, typer.Option(help="Whose rounds: fedhv, uniform, fsmgda, fedcmoo or your own.")] = "fedhv",
+    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds of every engine.")] = 5,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    random: Annotated[
+        bool, typer.Option("--random", help="Random images of the benchmark's shape instead of its data.")
+    ] = False,
+    set_: SetOption = None,
+    data: DataOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the engines on this machine for a setting: they take turns, a round each.
+
+    Shown are the median seconds of a round, the gradient steps of all clients per second, the part of a run's time
+    that evaluation takes, and the memory that an engine holds. Without the datasets random images stand in.
+    """
+    resolved = load_setting(setting, set_ or [])
+    chosen = resolved.method(method)
+    names = None if engines is None else [name.strip() for name in engines.split(",") if name.strip()]
+    source, problem, note = find_source(resolved, data, random)
+    rehearse(problem)
+    choices, auto = choose_engines(names, device, precision, problem, resolved.plan(chosen, seed=0))
+    errors = Console(stderr=True)
+    silent = quiet or as_json
+
+    def say(text: str) -> None:
+        if not silent:
+            errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    for text in (note, *(str(choice) for choice in choices if choice.worth_saying)):
+        if text:
+            say(text)
+    with errors.status("Warming up …") if not silent and errors.is_terminal else nullcontext() as status:
+
+        def tick(done: int) -> None:
+            if status is not None:
+                status.update(f"Round {done} of {rounds} on every engine …")
+
+        measured = measure(source, problem, chosen, choices, rounds, tick)
+    if as_json:
+        result = {"setting": resolved.name, "method": chosen.label, "auto": auto, "random": source.random}
+        print(json.dumps(result | {"engines": [each.as_dict() for each in measured]}, indent=2, ensure_ascii=False))
+        return
+    console = output_console(140)
+    console.print(_table(measured))
+    for each in measured:
+        if each.error:
+            console.print(f"{each.engine}: {each.error}", markup=False, highlight=False, soft_wrap=True)
+    plan = resolved.plan(chosen, seed=0)
+    what = f"{chosen.label} on {resolved.name}: {plan.participants} clients, K = {plan.local.steps}"
+    console.print(f"{what}, batches of {plan.local.batch_size}.", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Left to itself: {auto}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(measured: Sequence[Measurement]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    headings = (
+        "engine",
+        "device",
+        "s/round",
+        "fastest–slowest",
+        "client-steps/s",
+        "s/evaluation",
+        "evaluation",
+        "memory",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+    for each in measured:
+        if each.error:
+            table.add_row(each.engine, "failed", *["–"] * 6)
+            continue
+        table.add_row(
+            each.engine,
+            f"{each.device} {each.precision}",
+            f"{each.round:.4g}",
+            f"{min(each.seconds):.4g}–{max(each.seconds):.4g}",
+            f"{each.steps_per_second:,.0f}",
+            f"{each.evaluation:.4g}",
+            f"{100 * each.evaluation_share:.0f} %",
+            f"{each.memory / 1e6:,.0f} MB",
+        )
+    return table

@@ -1,0 +1,40 @@
+"""What several commands share: options with one wording, lists given with commas, where output goes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedhv.errors import InputError
+
+SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
+EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")
+]
+DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+
+
+def output_console(width: int = 160) -> Console:
+    """The output; where it goes to a file there is no edge to wrap at, only `width`."""
+    return Console() if sys.stdout.isatty() else Console(width=width)
+
+
+def names(text: str) -> list[str]:
+    """The words of a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """The whole numbers of a comma-separated list."""
+    try:
+        return tuple(int(number) for number in names(text))
+    except ValueError:
+        raise InputError(f"{option} should be whole numbers separated by commas. Found '{text}'.") from None

@@ -1,0 +1,36 @@
+"""When a run has diverged, and what to say of it: the round, the task, what to try."""
+
+from __future__ import annotations
+
+import math
+
+from fedhv.errors import Diverged, diverged
+from fedhv.metrics import Evaluation, TaskScore
+
+
+def worst_task(evaluation: Evaluation) -> TaskScore:
+    """The task with the largest test loss; one that is not finite is larger than any."""
+    return max(evaluation.tasks, key=lambda task: task.loss if math.isfinite(task.loss) else math.inf)
+
+
+def check_explosion(evaluation: Evaluation, baseline: float | None, factor: float, number: int) -> float:
+    """Raise where a test loss has run away; returns what later ones are compared with.
+
+    Args:
+        evaluation: Of the model after a round.
+        baseline: The largest test loss of the first evaluation; None where this is it.
+        factor: A loss may be so many times as large.
+        number: The round.
+    """
+    worst = worst_task(evaluation)
+    if not math.isfinite(worst.loss):
+        raise diverged(f"After round {number} the test loss of task '{worst.name}' is")
+    if baseline is None:
+        return worst.loss
+    if not worst.loss <= factor * baseline:
+        raise Diverged(
+            f"After round {number} the test loss of task '{worst.name}' is {worst.loss:.4g}, more than {factor:g} "
+            f"times (`evaluation.explosion`) the first evaluation's {baseline:.4g}: the run has diverged. Lower the "
+            "method's local_lr or server_lr."
+        )
+    return baseline

@@ -1,0 +1,125 @@
+"""Which engine a run gets: the one that was asked for, or the fastest for the device, the model and the cohort."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedhv.engines.base import Engine
+from fedhv.engines.mappable import why_not_mappable
+from fedhv.engines.parallel import Parallel, can_fork
+from fedhv.engines.sequential import Sequential
+from fedhv.engines.stacked import Stacked
+from fedhv.errors import InputError, unknown
+from fedhv.problem import Problem
+
+if TYPE_CHECKING:
+    from fedhv.simulation import Plan
+
+ENGINES: dict[str, type[Engine]] = {
+    "sequential": Sequential,
+    "parallel": Parallel,
+    "stacked": Stacked,
+}
+
+WORTH_SENDING = 100_000
+"""Parameters × examples of a client's local training, below which a client is done sooner than it is sent for."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where and how a run is computed, and why so.
+
+    `worth_saying` is whether the user did not ask for it in so many words.
+    """
+
+    engine: str
+    device: torch.device
+    precision: str
+    reason: str = "as asked"
+    worth_saying: bool = False
+
+    def make(self, problem: Problem) -> Engine:
+        """The engine, ready to answer."""
+        return ENGINES[self.engine](problem, self.device, self.precision)
+
+    def __str__(self) -> str:
+        return f"Engine: {self.engine} on {self.device}, {self.precision} ({self.reason})."
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """A device by name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device: torch.device | None = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu' or 'cuda'.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("The device 'cuda' was asked for, but torch finds no GPU. Use --device cpu.")
+    return device
+
+
+def choose_engine(
+    name: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    problem: Problem | None = None,
+    plan: Plan | None = None,
+) -> Choice:
+    """An engine by name; "auto" takes the fastest for the device, the model and the cohort.
+
+    With a problem at hand, a model that cannot be stacked gets the sequential engine, whatever was asked for: the
+    results are the same.
+    """
+    where = choose_device(device)
+    reason, auto = "as asked", name == "auto"
+    if auto:
+        name, reason = _fastest(where, problem, plan)
+    if name not in ENGINES:
+        raise unknown("engine", name, ["auto", *ENGINES])
+    obstacle = why_not_mappable(problem) if name == "stacked" and problem is not None else None
+    if obstacle is not None:
+        name, reason = "sequential", f"the model cannot be stacked: {obstacle}"
+    if precision == "auto":
+        precision = "tf32" if where.type == "cuda" else "float32"
+    if precision not in ENGINES[name].precisions:
+        known = " or ".join(ENGINES[name].precisions)
+        because = "" if obstacle is None else f" It is used since {reason}."
+        raise InputError(f"The engine '{name}' computes in {known}. Found precision '{precision}'.{because}")
+    if precision == "tf32" and where.type != "cuda":
+        raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
+    return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
+
+
+def _fastest(device: torch.device, problem: Problem | None, plan: Plan | None) -> tuple[str, str]:
+    """The engine for a device, a model and a cohort, and why."""
+    cohort = None if plan is None else plan.participants
+    clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
+    if device.type == "cuda":
+        return "stacked", f"a GPU{clients}"
+    cores = os.cpu_count() or 1
+    if cores == 1:
+        return "sequential", "one core"
+    if multiprocessing.current_process().daemon or multiprocessing.parent_process() is not None:
+        return "sequential", "this is one of several processes"
+    if not can_fork():
+        return "sequential", "this system cannot fork worker processes"
+    if cohort == 1:
+        return "sequential", "one client a round leaves nothing to divide"
+    if problem is not None and plan is not None and _work(problem, plan) < WORTH_SENDING:
+        return "sequential", "the clients' work is too small to divide"
+    return "parallel", f"{cores} cores{clients}"
+
+
+def _work(problem: Problem, plan: Plan) -> int:
+    """How much a client has to do in a round."""
+    with torch.random.fork_rng(devices=[]):
+        d = sum(parameter.numel() for parameter in problem.model().parameters())
+    return d * plan.local.steps * plan.local.batch_size

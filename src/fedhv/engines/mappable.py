@@ -1,0 +1,51 @@
+"""Whether a model can be mapped over a stack of clients: found out by trying it on two clients of two examples each."""
+
+from __future__ import annotations
+
+import torch
+
+from fedhv.client import Client
+from fedhv.parameters import flatten
+from fedhv.problem import Examples, Problem
+
+CLIENTS, EXAMPLES = 2, 2
+LONGEST = 160
+"""Characters of a reason: torch explains itself at length."""
+
+
+def why_not_mappable(problem: Problem) -> str | None:
+    """Why `vmap(grad)` cannot map a problem's model and losses over clients; None where it can.
+
+    Typical reasons are a branch that looks at the data, `.item()`, a buffer that is written in place, or an
+    operation that torch cannot batch. What is tried is what the stacked engine does, on a CPU, with a stack as small
+    as stacks can be; a random draw leaves no trace.
+    """
+    client = Client(problem)
+    count = CLIENTS * EXAMPLES
+    positions = torch.arange(count) % len(problem.train)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            batch = client.ready(client.train_examples[positions], channels_last=False)
+            inputs, *targets = (
+                each.view(CLIENTS, EXAMPLES, *each.shape[1:]) for each in (batch.inputs, *batch.targets)
+            )
+            theta = flatten(client.network.module).expand(CLIENTS, -1)
+            weights = torch.full((CLIENTS, client.layout.tasks), 1 / client.layout.tasks)
+            shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES)
+
+            def objective(theta: torch.Tensor, inputs: torch.Tensor, targets: tuple[torch.Tensor, ...],
+                          weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:  # fmt: skip
+                return client.objective(theta, Examples(inputs, targets), weights, shares)
+
+            mapped = torch.func.vmap(torch.func.grad(objective), randomness="different")
+            mapped(theta, inputs, tuple(targets), weights, shares)
+    except Exception as error:  # whatever a user's model may raise under vmap is the answer
+        return _reason(error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of what torch says, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    sentence = text.split(". ")[0].rstrip(".")
+    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1].rstrip()}…"

@@ -1,0 +1,51 @@
+"""The documentation, opened from disk as a reader would: search works, formulas have a size, nothing is fetched."""
+
+from __future__ import annotations
+
+import pytest
+from docs.building import build_site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build_site(tmp_path_factory.mktemp("site"))
+
+
+def test_search_works_without_a_server(site, tab):
+    page = tab((site / "index.html").as_uri()).page
+    page.click(".md-search__input")
+    page.keyboard.type("inverse slack")
+    page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.includes('matching')")
+    first = page.locator(".md-search-result__link").first
+    assert first.get_attribute("href").startswith((site / "").as_uri())
+
+
+def test_formulas_are_drawn(site, tab):
+    page = tab((site / "explanation" / "method.html").as_uri()).page
+    heights = page.evaluate("[...document.querySelectorAll('.formula math')].map(m => m.clientHeight)")
+    assert len(heights) >= 5
+    assert min(heights) > 15
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_picture_of_the_architecture_is_legible(site, tab, scheme):
+    """Its words stand out from their boxes in both colour schemes, and stay inside them."""
+    page = tab((site / "explanation" / "architecture.html").as_uri(), color_scheme=scheme).page
+    colours = page.evaluate(
+        """() => ["rect.box", "text.word"].map(each => {
+             const fill = getComputedStyle(document.querySelector(".diagram " + each)).fill;
+             const [r, g, b] = fill.match(/[\\d.]+/g).map(Number);
+             return fill.includes("srgb") ? 255 * (r + g + b) / 3 : (r + g + b) / 3;
+           })"""
+    )
+    assert abs(colours[0] - colours[1]) > 90
+    outside = page.evaluate(
+        """() => {
+             const box = document.querySelector(".diagram svg").getBoundingClientRect();
+             return [...document.querySelectorAll(".diagram text")].filter(text => {
+               const t = text.getBoundingClientRect();
+               return t.left < box.left || t.right > box.right;
+             }).map(text => text.textContent);
+           }"""
+    )
+    assert outside == []

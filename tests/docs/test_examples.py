@@ -1,0 +1,68 @@
+"""The programs in examples/ run; here with few rounds, as they stand in less than two minutes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+
+import pytest
+
+import fedhv
+from docs.pages import ROOT
+
+EXAMPLES = ROOT / "examples"
+OURS = sorted(path for path in EXAMPLES.rglob("*.py") if "flower" not in path.parts)
+
+
+def load(path, monkeypatch):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_it_says_how_to_run_it(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith('"""')
+    assert re.search(r"^ *(python examples/|fedhv )", text.split('"""')[1], flags=re.MULTILINE)
+
+
+def test_centralised_weights_help_the_neglected_task(monkeypatch):
+    example = load(EXAMPLES / "centralised_weights.py", monkeypatch)
+    monkeypatch.setattr(example, "EPOCHS", 6)
+    equal, balanced = example.train(balanced=False), example.train(balanced=True)
+    assert balanced[1] > equal[1]
+
+
+def test_tabular_three_tasks(monkeypatch):
+    example = load(EXAMPLES / "tabular_three_tasks.py", monkeypatch)
+    summaries = example.main(rounds=2)
+    assert {summary["method"] for summary in summaries} == {"fedhv", "uniform", "fsmgda", "fedcmoo"}
+    assert [task["name"] for task in summaries[0]["tasks"]] == ["course", "sex", "bmi"]
+    assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
+
+
+def test_a_new_method_beside_the_others(monkeypatch, capsys):
+    example = load(EXAMPLES / "new_method.py", monkeypatch)
+    problem, tried = (
+        fedhv.load_setting("digits", ["training.local_steps=1", "evaluation.every=0"]),
+        example.SlowestFirst(),
+    )
+    result = fedhv.run(problem, tried, rounds=2, override=["federation.participants=2"])
+    assert result.method == "slowest-first"
+    assert sum(result.weights) == pytest.approx(1)
+    example.show([result.summary])
+    assert "slowest-first" in capsys.readouterr().out
+
+
+def test_a_benchmark_of_ones_own_from_the_command_line(command, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "custom_benchmark"))
+    setting = EXAMPLES / "custom_benchmark" / "questions.toml"
+    done = command("run", setting, "--rounds", 1, "--set", "calibration.rounds=1", "--out", "run")
+    assert done.code == 0, done.err
+    for task in ("digit", "odd", "prime", "loop"):
+        assert task in done.out
+    sys.modules.pop("questions", None)

@@ -1,0 +1,72 @@
+"""The site builds strictly, says what the program has, and needs nothing from the network."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import typer
+
+import fedhv
+from docs.building import build_site
+from fedhv.cli import app
+from fedhv.config import Setting
+from fedhv.toml import as_tables
+
+FETCHED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="(https?:)?//[^"]*"')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build_site(tmp_path_factory.mktemp("site"))
+
+
+def read(site, page):
+    return (site / page).read_text(encoding="utf-8")
+
+
+def test_nothing_is_fetched(site):
+    fetched = {found[0] for page in site.rglob("*.html") for found in FETCHED.finditer(page.read_text("utf-8"))}
+    assert fetched == set()
+
+
+def test_formulas_are_mathml_and_complete(site):
+    formulas = [f for page in site.rglob("*.html") for f in re.findall(r"<math.*?</math>", page.read_text("utf-8"))]
+    assert len(formulas) > 100
+    assert [f for f in formulas if "\\" in f or "&amp;" in f] == []
+    assert all('class="arithmatex"' not in page.read_text("utf-8") for page in site.rglob("*.html"))
+
+
+def test_every_command_is_described(site):
+    def names(command, name):
+        if hasattr(command, "commands"):
+            return [found for word, each in command.commands.items() for found in names(each, f"{name} {word}")]
+        return [name]
+
+    page = read(site, "reference/commands.html")
+    assert [
+        name for name in names(typer.main.get_command(app), "fedhv") if f'id="{name.replace(" ", "-")}"' not in page
+    ] == []
+
+
+def test_every_key_is_described(site):
+    page = read(site, "reference/settings.html")
+    described = set(re.findall(r"<td><code>(\w+)</code></td>", page))
+    tables = as_tables(fedhv.load_setting("digits"))
+    wanted = {key for section in tables.values() if isinstance(section, dict) for key in section}
+    assert {key for key in wanted if key.isidentifier()} - set(tables["methods"]) - described == set()
+    assert set(Setting.__dataclass_fields__) - described <= set(tables)
+
+
+def test_every_public_name_is_described(site):
+    page = read(site, "reference/api.html")
+    names = [name for name in fedhv.__all__ if not name.startswith("_")]
+    assert [name for name in names if f'id="fedhv.{name}"' not in page] == []
+
+
+def test_search_finds_pages(site):
+    index = json.loads(read(site, "search/search_index.json"))
+    found = {entry["location"].split("#")[0] for entry in index["docs"] if "slack" in entry["text"]}
+    assert {"tutorial.html", "explanation/method.html", "reference/api.html"} <= found
+    assert read(site, "search/search_index.js").startswith("var __index")  # for pages opened from disk
