@@ -1,0 +1,114 @@
+"""The page of the settings' keys, read off the dataclasses that check them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from fedhv.config import Setting, shipped_settings
+from fedhv.methods import METHODS
+
+INTRODUCTION = """# Settings
+
+A setting is a TOML file: a benchmark, how its examples are divided, how clients train, and every method's
+hyper-parameters. `fedhv show NAME` prints one with all its values; `--set section.key=value` and, from Python,
+`override=["section.key=value"]` change single keys. An unknown key is an error that names the nearest known one.
+
+"""
+WORDS = {int: "whole number", float: "number", str: "text", bool: "yes or no"}
+FREE = "any key"
+
+
+def page() -> str:
+    """Every key with its type, its default and what it means."""
+    return INTRODUCTION + "\n".join([*_section(Setting, ""), *_methods(), *_example()])
+
+
+def _section(section: type, prefix: str) -> Iterator[str]:
+    meanings, hints = attributes(section), typing.get_type_hints(section)
+    below = [f for f in dataclasses.fields(section) if dataclasses.is_dataclass(hints[f.name])]
+    title = f"`[{prefix}]`" if prefix else "At the top"
+    yield f"## {title}\n\n{_first_paragraph(section)}\n"
+    if rows := [f for f in dataclasses.fields(section) if f not in below and not _is_table(hints[f.name])]:
+        yield _table(rows, hints, meanings)
+    for f in below:
+        yield from _section(hints[f.name], f.name)
+    for f in dataclasses.fields(section):
+        if _is_table(hints[f.name]) and f.name != "methods":
+            yield f"## `[{f.name}]`\n\n{meanings.get(f.name, '')}\n"
+
+
+def _methods() -> Iterator[str]:
+    yield "## `[methods.NAME]`\n\nThe hyper-parameters of each method; a method of your own has its fields here too.\n"
+    for name, method in METHODS.items():
+        meanings: dict[str, str] = {}
+        for each in reversed(method.__mro__):
+            meanings |= attributes(each)
+        yield f"### `[methods.{name}]`\n\n{_first_paragraph(method)}\n"
+        fields = [f for f in dataclasses.fields(method) if f.init]
+        yield _table(fields, typing.get_type_hints(method), meanings)
+
+
+def _example() -> Iterator[str]:
+    text = shipped_settings()["digits"].read_text(encoding="utf-8")
+    yield f"## A whole one\n\n`digits`, as it is shipped:\n\n```toml\n{text}```\n"
+
+
+def _table(fields: list[dataclasses.Field[Any]], hints: dict[str, Any], meanings: dict[str, str]) -> str:
+    rows = (f"| `{f.name}` | {_type(hints[f.name])} | {_default(f)} | {meanings.get(f.name, '')} |" for f in fields)
+    return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _default(f: dataclasses.Field[Any]) -> str:
+    if f.default_factory is not dataclasses.MISSING:
+        value = f.default_factory()
+    elif f.default is dataclasses.MISSING:
+        return "needed"
+    else:
+        value = f.default
+    if value is None or value in ("", (), {}):
+        return ""
+    if isinstance(value, tuple):
+        return f"`{list(value)}`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{str(value).lower() if value is True else value}`"
+
+
+def _type(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return ", ".join(f'`"{value}"`' for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(each) for each in arguments if each is not type(None))
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}s"
+    return WORDS.get(hint, str(getattr(hint, "__name__", hint)))
+
+
+def _is_table(hint: Any) -> bool:
+    return typing.get_origin(hint) is dict
+
+
+def _first_paragraph(of: type) -> str:
+    return " ".join(inspect.getdoc(of).split("\n\n")[0].split()) if of.__doc__ else ""
+
+
+def attributes(of: type) -> dict[str, str]:
+    """What the section "Attributes:" of a docstring says of each name."""
+    text = inspect.cleandoc(of.__doc__ or "")
+    _, found, section = text.partition("Attributes:\n")
+    meanings: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines() if found else ():
+        if line.strip() and not line.startswith("    "):
+            break
+        if entry := re.match(r"    (\w+): (.*)", line):
+            name = entry[1]
+            meanings[name] = entry[2].strip()
+        elif name and line.strip():
+            meanings[name] += f" {line.strip()}"
+    return meanings
