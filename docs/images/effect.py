@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "results" / "demo"
 TITLES = {"fedhv": "FedHV", "fedcmoo": "FedCMOO", "fsmgda": "FSMGDA", "uniform": "Uniform"}
 TASKS = ("clear", "faint")
+GAP = 7
+"""Percentage points between two labels."""
 
 
 def history(method: str) -> list[dict]:
@@ -54,13 +56,18 @@ def main() -> None:
                 textcoords="offset points", va="center", color=METHOD_STYLES[method].colour,
             )  # fmt: skip
         axes.set_title(f"{TITLES[method]}: both tasks", loc="left", fontweight="bold", fontsize=10)
-    for method, title in TITLES.items():
+    ends: dict[str, float] = {}
+    for method in TITLES:
         records = history(method)
         rounds = accuracies(records, 0)[0]
         values = [min(pair) for pair in zip(accuracies(records, 0)[1], accuracies(records, 1)[1], strict=True)]
         worst.plot(rounds, values, color=METHOD_STYLES[method].colour, linewidth=2)
+        ends[method] = values[-1]
+    place = -GAP
+    for method, value in sorted(ends.items(), key=lambda end: end[1]):
+        place = max(value, place + GAP)  # labels of lines that end together would lie upon each other
         worst.annotate(
-            f"{title} {values[-1]:.0f} %", (rounds[-1], values[-1]), xytext=(4, 0 if method != "fedcmoo" else -5),
+            f"{TITLES[method]} {value:.0f} %", (rounds[-1], place), xytext=(4, 0),
             textcoords="offset points", va="center", color=METHOD_STYLES[method].colour,
         )  # fmt: skip
     worst.set_title("The worse task, by method", loc="left", fontweight="bold", fontsize=10)
