@@ -161,6 +161,26 @@ def with_one_output() -> Benchmark:
     return Benchmark("small", OneOutput, TASKS, examples(240, seed=1), examples(60, seed=2))
 
 
+class NarrowHead(Small):
+    """Forgets a class."""
+
+    def forward(self, inputs: Tensor) -> list[Tensor]:
+        colour, *others = super().forward(inputs)
+        return [colour[:, :-1], *others]
+
+
+def with_a_narrow_head() -> Benchmark:
+    """A model with fewer outputs than classes."""
+    return Benchmark("small", NarrowHead, TASKS, examples(240, seed=1), examples(60, seed=2))
+
+
+def with_whole_numbers() -> Benchmark:
+    """Inputs that a model of real numbers does not take."""
+    train, test = examples(240, seed=1), examples(60, seed=2)
+    whole = [Examples(part.inputs.long(), part.targets) for part in (train, test)]
+    return Benchmark("small", Small, TASKS, *whole)
+
+
 def with_mean_loss() -> Benchmark:
     """A loss that averages over examples by itself."""
     mean = Task("colour", nn.functional.cross_entropy, TASKS[0].score)

@@ -64,6 +64,14 @@ CASES = {
     ),
     "BatchNorm": (["run", "small.toml", "--set", "benchmark=problems:with_batch_norm"], "Use nn.GroupNorm instead"),
     "too few outputs": (["run", "small.toml", "--set", "benchmark=problems:with_one_output"], "list of 2 outputs"),
+    "output of another width": (
+        ["run", "small.toml", "--set", "benchmark=problems:with_a_narrow_head"],
+        "output for task 'colour' should have shape (2, 3) for 2 examples. Found (2, 2)",
+    ),
+    "model that cannot take the inputs": (
+        ["run", "small.toml", "--set", "benchmark=problems:with_whole_numbers"],
+        "of torch.int64. Found RuntimeError",
+    ),
     "mean loss": (["run", "small.toml", "--set", "benchmark=problems:with_mean_loss"], "use reduction='none'"),
     "method that cannot be imported": (["run", "small.toml", "--method", "nowhere:Method"], "could not be imported"),
     "method that is none": (["run", "small.toml", "--method", "problems:Small"], "subclass of fedhv.Method"),

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedhv import InputError
+from fedhv import FedHVError, InputError
 from fedhv.bench import Measurement, Source, choose_engines, measure
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.benchmarks.random import SHAPES, random_problem
 from fedhv.client import Client
 from fedhv.config import load_setting, shipped_settings
-from fedhv.engines import memory
+from fedhv.engines import Sequential, heap
 from fedhv.pooling import Halve, with_fast_pooling
 
 SMALL = [
@@ -96,6 +96,33 @@ def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, mon
     assert alive.round > 0
 
 
+@pytest.mark.parametrize("when", ["in a round", "before the first"])
+def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
+    setting = load_setting(str(setting_file))
+    source = Source(setting)
+    problem, method = source(), setting.method("uniform")
+    choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
+
+    def failing(self, *_):
+        raise FedHVError("not today")
+
+    place = (Client, "answer") if when == "in a round" else (Sequential, "__init__")
+    monkeypatch.setattr(*place, failing)
+    failed, fine = measure(source, problem, method, choices, rounds=1)
+    assert failed.as_dict() == {"engine": "sequential", "error": "not today"}
+    assert fine.error == ""
+
+
+def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, monkeypatch):
+    setting = load_setting(str(setting_file))
+    problem, plan = Source(setting)(), setting.plan(setting.method("uniform"), 0)
+    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda problem: "it cannot")
+    choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, plan)
+    assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as asked")]
+    choices, _ = choose_engines(["stacked"], "cpu", "auto", problem, plan)
+    assert [choice.reason for choice in choices] == ["the model cannot be stacked: it cannot"]
+
+
 def test_the_share_of_evaluation_follows_the_setting():
     measured = Measurement("sequential", seconds=(1.0, 2.0, 3.0), evaluation=3.0, every=3, steps=100)
     assert measured.round == 2.0
@@ -169,19 +196,19 @@ def test_images_are_channels_last_for_every_layer_behind(channels):
 
 
 def test_memory_is_kept_and_given_back():
-    if not memory.keep_freed_memory():
+    if not heap.keep_freed_memory():
         pytest.skip("the C library of this system cannot be asked")
-    memory.give_memory_back()
+    heap.give_memory_back()
     # In a process of its own: what the tests before left in the heap decides where a block is put.
     code = """
 import torch
-from fedhv.engines import memory
+from fedhv.engines import heap
 from fedhv.memory import held_memory
 
-memory.keep_freed_memory()
+heap.keep_freed_memory()
 torch.ones(64 * 2**20)  # 256 MB, made and dropped
 kept = held_memory()
-memory.give_memory_back()
+heap.give_memory_back()
 print(kept - held_memory())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

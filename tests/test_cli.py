@@ -17,8 +17,10 @@ from runs_on_disk import contents
 import fedhv
 from fedhv import load_setting, run
 from fedhv.cli.progress import Bars, Lines, observer
+from fedhv.communication import Traffic
 from fedhv.config import setting_tables
 from fedhv.reference import read_reference
+from fedhv.simulation import Round
 
 FAST = ("--rounds", 2, "--set", "training.local_steps=1", "--set", "federation.participants=2")
 REFERENCE = ("--set", "methods.fedhv.reference=[2.0, 2.0]")
@@ -406,6 +408,16 @@ def test_a_log_of_a_study_has_a_line_now_and_then_and_at_the_end(monkeypatch):
     lines.runs(STATES)
     assert file.getvalue().startswith("fedhv seed 0 3/3 mean 50.0 % worst 40.0 %")
     assert "uniform seed 0 1/3" in file.getvalue()
+
+
+def test_a_log_of_a_run_has_no_gap_before_the_first_evaluation(monkeypatch):
+    monkeypatch.setattr("fedhv.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    file = io.StringIO()
+    lines = Lines(Console(file=file, width=200))
+    lines.start("fedhv seed 0", 9)
+    state = fedhv.State(torch.zeros(1), torch.tensor([0.3, 0.7]))
+    lines.round(Round(4, state, (0.2, 0.8), Traffic(), exchanges=1, evaluation=None))
+    assert "fedhv seed 0: round 4/9, w 0.20 0.80" in file.getvalue()
 
 
 def test_the_observer_suits_the_terminal():

@@ -117,6 +117,8 @@ def test_an_override_that_is_none_is_refused(override):
     [
         ("training.round=3", "Unknown key 'training.round'. Did you mean 'training.rounds'?"),
         ("trainin.rounds=3", "Unknown key 'trainin'. Did you mean 'training'?"),
+        ("participants=3", "Unknown key 'participants'. Did you mean 'federation.participants'?"),
+        ("rounds=3", "Unknown key 'rounds'. Did you mean 'training.rounds' or 'calibration.rounds'?"),
         ("training.rounds=many", "`training.rounds` should be a whole number. Found 'many'."),
         ("training.rounds=3.0", "`training.rounds` should be a whole number. Found 3.0."),
         ("training.rounds=0", "`training.rounds` should be at least 1. Found 0."),

@@ -39,6 +39,12 @@ def test_a_named_engine_is_compared_with_itself():
     assert [trace.how for trace in traces] == ["stacked", "stacked again"]
 
 
+def test_a_model_that_cannot_be_stacked_is_compared_on_the_engine_it_would_get(random_problem, monkeypatch):
+    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda problem: "it cannot")
+    traces = check_determinism(random_problem, "uniform", rounds=1, engine="stacked", device="cpu")
+    assert [trace.how for trace in traces] == ["sequential", "sequential again"]
+
+
 def test_a_method_that_draws_elsewhere_is_caught(random_problem):
     with pytest.raises(NotDeterministic, match="sequential and sequential again differ: `evaluation` of round 1"):
         check_determinism(random_problem, Restless(), rounds=2, device="cpu", override=["training.local_steps=1"])

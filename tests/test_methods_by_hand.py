@@ -69,7 +69,10 @@ import pytest
 import torch
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Uniform
+from fedhv.cohort import Cohort
+from fedhv.compression import Compressed
 from fedhv.engines import Sequential
+from fedhv.messages import GramTermReplies, TaskGradientReplies, TaskGradientsReply
 from fedhv.simulation import Plan, simulate
 
 RATES = {"server_lr": 2.0, "local_lr": 0.5}
@@ -185,3 +188,21 @@ def test_the_evaluation_is_that_of_the_model_after_the_round(play):
     assert losses == pytest.approx(expected, rel=1e-6)
     # of the examples at (1, 0, 1), (3, 0, 1), (−1, 2, −1), (1, 2, −1) only the first is within one step
     assert [task.accuracy for task in last.evaluation.tasks] == [50.0, 0.0]
+
+
+def test_fedcmoo_counts_the_clients_whose_terms_it_has(quadratic_problem):
+    """Three sent gradients and one was lost since: ΣDᵀD is a sum over two, so it weighs (2 − 1)."""
+    engine = Sequential(quadratic_problem)
+    local = PLAN.local
+    three, two = (Cohort(range(n), 0, 0, local) for n in (3, 2))
+    eye = torch.eye(2)
+    gone = Compressed(1e3 * torch.ones(2, 1), torch.ones(1, 2), (2, 2))  # would outweigh any residual
+    small = Compressed(torch.zeros(2, 1), torch.ones(1, 2), (2, 2))
+    each = tuple(TaskGradientsReply(c, torch.zeros(2, engine.layout.d)) for c in (small, small, gone))
+    conversation = FedCMOO().round(FedCMOO().start(torch.zeros(engine.layout.d), 2))
+    next(conversation)
+    conversation.send(TaskGradientReplies(three, engine.layout, each))
+    known, residual = torch.diag(torch.tensor([4.0, 1.0])), 9 * eye
+    train = conversation.send(GramTermReplies(two, engine.layout, known.double(), residual.double()))
+    expected = weight_after(1000, np.diag([13.0, 10.0]), 0.5)
+    assert train.weights[0].item() == pytest.approx(expected, rel=1e-5)

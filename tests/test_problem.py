@@ -123,6 +123,17 @@ def test_clients_with_examples_that_do_not_exist_are_refused(index):
         Problem.divide(benchmark(), Clients.of([[0, index]]))
 
 
+@pytest.mark.parametrize("labels", [np.array(["red", "blue"]), np.array([{}, {}], dtype=object), [[1], [2, 3]]])
+def test_targets_that_are_no_numbers_are_refused(labels):
+    with pytest.raises(InputError, match="targets should be an array of numbers"):
+        Examples.of(np.zeros((2, 4), dtype=np.float32), [labels])
+
+
+def test_a_model_in_the_place_of_its_factory_is_refused():
+    with pytest.raises(InputError, match=r"Found a Small; give `lambda: Small\(…\)`"):
+        Benchmark("small", Small(), TASKS, examples(8, seed=1), examples(8, seed=2))
+
+
 def test_a_clients_own_bad_data_is_reported_with_its_number():
     inputs, targets = arrays(3)
     inputs[0, 0] = np.nan

@@ -262,3 +262,27 @@ def test_a_killed_process_leaves_a_run_that_is_resumed_bit_for_bit(fuse, process
     assert command("run", "small.toml", "--out", "whole").code == 0
     assert command("run", "small.toml", "--out", "broken", "--resume").code == 0
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+def test_an_engine_that_cannot_go_on_leaves_the_last_finished_round(tmp_path, monkeypatch):
+    ask = fedhv.engines.Sequential.ask
+
+    def failing(self, request, cohort):
+        if cohort.round == 4:
+            raise fedhv.FedHVError("A worker process died three times.")
+        return ask(self, request, cohort)
+
+    whole = play(Uniform(), tmp_path / "whole")
+    monkeypatch.setattr(fedhv.engines.Sequential, "ask", failing)
+    with pytest.raises(fedhv.FedHVError, match="died three times"):
+        play(Uniform(), tmp_path / "run")
+    monkeypatch.undo()
+    rounds = []
+
+    class Counting(Observer):
+        def round(self, round):
+            rounds.append(round.number)
+
+    resumed = play(Uniform(), tmp_path / "run", Counting(), resume=True)
+    assert rounds == [5, 6]
+    assert contents(resumed.folder) == contents(whole.folder)

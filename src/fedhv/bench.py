@@ -129,7 +129,9 @@ def choose_engines(
         names = [name for name in usable if auto.precision in ENGINES[name].precisions]
     if not names or len(set(names)) < len(names):
         raise InputError(f"--engines should name at least one engine, and none twice. Found {list(names)}.")
-    return [choose_engine(name, device, precision, problem, plan) for name in names], str(auto)
+    choices = [choose_engine(name, device, precision, problem, plan) for name in names]
+    # Where the model cannot be stacked, another engine stands in: it is measured once.
+    return list({choice.engine: choice for choice in reversed(choices)}.values())[::-1], str(auto)
 
 
 def measure(
@@ -159,8 +161,9 @@ def measure(
         try:
             return _take_turns(benches, rounds, source.setting, tick)
         finally:
-            for _, connection, process in benches:
+            for _, connection, _ in benches:  # all of them first: a forked process also has the ends before its own
                 connection.close()
+            for _, _, process in benches:
                 process.join(timeout=10)
                 if process.is_alive():
                     process.kill()
@@ -214,8 +217,8 @@ def _bench(
                 for answer in _rounds(engine, method, replace(plan, rounds=rounds + 1, evaluate_every=0), connection):
                     connection.send(answer)
         except FedHVError as error:
-            connection.recv()
-            connection.send(str(error))
+            connection.send(str(error))  # in a round or before the first: the next answer that is waited for
+            connection.recv()  # not gone before the question is asked, or it would be taken for dead
 
 
 def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) -> Iterator[tuple[Any, ...]]:

@@ -65,9 +65,9 @@ def check_determinism(
     setting, problem = resolve(what, override, rounds, data)
     chosen = method if isinstance(method, Method) else setting.method(method)
     rehearse(problem)
-    choice = choose_engine("sequential" if engine == "auto" else engine, device, precision)
+    choice = choose_engine("sequential" if engine == "auto" else engine, device, precision, problem)
     if engine == "auto" and choice.device.type != "cpu":
-        choice = choose_engine("auto", device, precision)
+        choice = choose_engine("auto", device, precision, problem)
     given = resolve_reference(reference, setting, problem)
     if getattr(chosen, "reference", ()) is None:
         given = given or _quick_reference(setting, chosen, problem, choice, data)

@@ -162,9 +162,11 @@ def execute_together(
                 while engine.notes:
                     observer.say(engine.notes.pop(0))
                 tick(executions)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, FedHVError) as stop:  # an engine that cannot go on stops all of them
             for execution in executions:
                 execution.save()
+            if isinstance(stop, FedHVError):
+                raise
             raise Interrupted(_how_far(executions)) from None
         return [execution.failure or execution.finish() for execution in executions]
 
@@ -189,10 +191,14 @@ class Execution:
 
     def rounds(self) -> Any:
         """The rounds that are left, as a conversation with the engine."""
-        population = self.engine.population
+        layout, population = self.engine.layout, self.engine.population
+        return rounds(layout, population, self.job.method, self.job.plan, self.state, self.done, self.baseline)
+
+    @property
+    def baseline(self) -> float | None:
+        """The largest test loss of the first evaluation, if there was one: what an explosion is told by."""
         first = self.history.first_evaluated
-        baseline = None if first is None else max(task["loss"] for task in first["evaluation"]["tasks"])
-        return rounds(self.engine.layout, population, self.job.method, self.job.plan, self.state, self.done, baseline)
+        return None if first is None else max(task["loss"] for task in first["evaluation"]["tasks"])
 
     def fail(self, error: FedHVError) -> None:
         """The run cannot go on; its last good state is kept, and nothing is rolled back."""
@@ -257,14 +263,36 @@ def rehearse(problem: Problem) -> None:
     batch = client.ready(client.train_examples[:2])
     theta = flatten(client.network.module)
     with torch.no_grad():
-        client.example_losses(theta, batch, training=False)
-        outputs = client.network(theta, batch.inputs, training=False)
+        inputs = f"{tuple(batch.inputs.shape)} of {batch.inputs.dtype}"
+        with _one_line(f"The model should take the problem's inputs, for two examples {inputs}."):
+            outputs = client.network(theta, batch.inputs, training=False)
+        for task, output in zip(problem.tasks, outputs, strict=True):
+            if task.outputs is not None and tuple(output.shape) != (len(batch), task.outputs):
+                raise InputError(
+                    f"The model's output for task '{task.name}' should have shape {(len(batch), task.outputs)} for "
+                    f"{len(batch)} examples. Found {tuple(output.shape)}."
+                )
+        with _one_line("The loss of every task should take the model's output and the targets."):
+            client.example_losses(theta, batch, training=False)
         for task, output, target in zip(problem.tasks, outputs, batch.targets, strict=True):
-            if (shape := tuple(task.score(output, target).shape)) != (len(batch),):
+            with _one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
+                shape = tuple(task.score(output, target).shape)
+            if shape != (len(batch),):
                 raise InputError(
                     f"The score of task '{task.name}' should return one number per example ({len(batch)}). "
                     f"Found shape {shape}."
                 )
+
+
+@contextmanager
+def _one_line(expected: str) -> Iterator[None]:
+    """What goes wrong in somebody's model, loss or score, as bad input; the exception itself stays its cause."""
+    try:
+        yield
+    except (FedHVError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{expected} Found {type(error).__name__}: {error}") from error
 
 
 def _how_far(executions: Sequence[Execution]) -> str:

@@ -49,7 +49,8 @@ class ReportPrivacy:
     def protect_losses(self, losses: Tensor, rng: np.random.Generator) -> Tensor:
         """The report that may leave the client."""
         noise = rng.standard_normal(len(losses)) * self.sigma(len(losses))
-        return (losses.double().clamp(0, self.clip) + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
+        clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass and tell
+        return (clipped + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
 
     def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
         """A reply with its report protected; replies without one are as they were."""
@@ -92,7 +93,8 @@ class Privately(Choice):
 
 def privately(privacy: ReportPrivacy) -> Privately:
     """The choice of a simulation with protected reports."""
-    return Privately("private reports", torch.device("cpu"), "float32", privacy=privacy)
+    reason = f"reports clipped to {privacy.clip:g}, noise multiplier {privacy.noise:g}"
+    return Privately("private reports", torch.device("cpu"), "float32", reason, privacy=privacy)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Examples:
     @classmethod
     def of(cls, inputs: Any, targets: Sequence[Any]) -> Examples:
         """Examples from arrays or tensors; real numbers become float32, as the model's parameters are."""
-        return cls(_single(torch.as_tensor(inputs)), tuple(_single(torch.as_tensor(t)) for t in targets))
+        return cls(_single(inputs, "inputs"), tuple(_single(each, "targets") for each in targets))
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
@@ -113,6 +113,11 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
+        if isinstance(self.model, nn.Module):
+            made = type(self.model).__name__
+            raise InputError(
+                f"`model` should make a model: a class or a function. Found a {made}; give `lambda: {made}(…)`."
+            )
         if not self.tasks:
             raise InputError(f"Problem '{self.name}' should have at least one task. Found none.")
         names = [task.name for task in self.tasks]
@@ -189,8 +194,13 @@ class Problem(Benchmark):
         )
 
 
-def _single(values: Tensor) -> Tensor:
-    return values.float() if values.is_floating_point() else values
+def _single(values: Any, what: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError) as error:  # strings, objects, rows of different lengths
+        found = getattr(values, "dtype", type(values).__name__)
+        raise InputError(f"The {what} should be an array of numbers. Found {found}; encode or convert them.") from error
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _check(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> None:

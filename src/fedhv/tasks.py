@@ -28,12 +28,14 @@ class Task:
         loss: Per-example training loss, (outputs, targets) -> n numbers.
         score: Per-example score in [0, 1], (outputs, targets) -> n numbers.
         check: Raises `InputError` when targets are not what the loss expects.
+        outputs: How many numbers the model's output has for an example, where that is certain.
     """
 
     name: str
     loss: PerExample
     score: PerExample
     check: Callable[[Tensor], None] = lambda targets: None
+    outputs: int | None = None
 
 
 def classification(name: str, classes: int) -> Task:
@@ -43,7 +45,9 @@ def classification(name: str, classes: int) -> Task:
         if targets.ndim != 1:
             raise InputError(f"Task '{name}' expects one label each. Found shape {tuple(targets.shape)}.")
         if targets.is_floating_point():
-            raise InputError(f"Task '{name}' expects whole-number class labels. Found dtype {targets.dtype}.")
+            raise InputError(
+                f"Task '{name}' expects whole-number class labels. Found dtype {targets.dtype}; convert them to int64."
+            )
         low, high = int(targets.min()), int(targets.max())
         if low < 0 or high >= classes:
             raise InputError(f"Task '{name}' expects labels from 0 to {classes - 1}. Found {low} to {high}.")
@@ -53,6 +57,7 @@ def classification(name: str, classes: int) -> Task:
         loss=lambda outputs, targets: F.cross_entropy(outputs, targets.long(), reduction="none"),
         score=lambda outputs, targets: (outputs.argmax(dim=1) == targets).float(),
         check=check,
+        outputs=classes,
     )
 
 
@@ -73,6 +78,7 @@ def multilabel(name: str, labels: int) -> Task:
         # sigmoid(z) > 0.5 is z > 0
         score=lambda outputs, targets: ((outputs > 0) == (targets > 0)).float().mean(dim=1),
         check=check,
+        outputs=labels,
     )
 
 

@@ -105,6 +105,10 @@ def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
     values = {}
     for key, value in table.items():
         if key not in known:
+            tables = [name for name in known if key in getattr(hints[name], "__dataclass_fields__", ())]
+            if tables:  # the key without its section
+                meant = " or ".join(f"'{where}{name}.{key}'" for name in tables)
+                raise InputError(f"Unknown key '{where}{key}'. Did you mean {meant}?")
             raise unknown("key", key, known, prefix=where)
         values[key] = _convert(hints[key], value, f"{where}{key}")
     for name, f in known.items():

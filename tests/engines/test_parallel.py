@@ -16,7 +16,7 @@ from fedhv.client import Client
 from fedhv.cohort import sample_cohort
 from fedhv.engines import Parallel, Sequential, choose_engine
 from fedhv.messages import Train
-from fedhv.simulation import Plan, initial_state, simulate
+from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (3.0, 3.0)
 METHODS = (FedHV(reference=REFERENCE, report=2), Uniform(), FSMGDA(), FedCMOO())
@@ -136,6 +136,17 @@ def test_no_process_is_left_behind(problem):
         processes = [worker.process for worker in engine._workers]
         assert all(process.is_alive() for process in processes)
     assert not any(process.is_alive() for process in processes)
+
+
+def test_gradients_of_another_run_are_never_taken_for_ones_own(problem):
+    with Parallel(problem, workers=2) as engine:
+        plans = [Plan(1, 3, PLAN.local, seed=seed) for seed in (0, 1)]
+        runs = [
+            rounds(engine.layout, engine.population, FedCMOO(), plan, initial_state(engine, FedCMOO(), plan.seed))
+            for plan in plans
+        ]
+        with pytest.raises(FedHVError, match="one at a time"):
+            list(simulate_together(engine, runs))
 
 
 def test_auto_takes_the_workers_where_there_are_cores(monkeypatch):

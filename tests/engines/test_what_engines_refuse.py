@@ -10,7 +10,7 @@ import torch
 
 from fedhv import FedHVError, InputError, LocalTraining, Train
 from fedhv.cohort import sample_cohort
-from fedhv.engines import Parallel, Sequential, Stacked, choose_engine, choosing, memory, parallel
+from fedhv.engines import Parallel, Sequential, Stacked, choose_engine, choosing, heap, parallel
 from fedhv.parameters import initial_model
 
 
@@ -52,18 +52,18 @@ def test_a_precision_that_an_engine_lacks_is_refused(engine, quadratic_problem):
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
-    memory._function.cache_clear()
+    heap._function.cache_clear()
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert memory.keep_freed_memory() is False
-    memory.give_memory_back()  # nothing to do, and no error
-    memory._function.cache_clear()
+    assert heap.keep_freed_memory() is False
+    heap.give_memory_back()  # nothing to do, and no error
+    heap._function.cache_clear()
 
 
 def test_a_c_library_without_the_functions_is_left_alone(monkeypatch):
-    memory._function.cache_clear()
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
-    assert memory.keep_freed_memory() is False
-    memory._function.cache_clear()
+    heap._function.cache_clear()
+    monkeypatch.setattr(heap.ctypes, "CDLL", lambda name: object())
+    assert heap.keep_freed_memory() is False
+    heap._function.cache_clear()
 
 
 def test_one_client_that_does_not_fit_into_memory_is_an_error(quadratic_problem, monkeypatch):

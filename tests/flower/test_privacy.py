@@ -18,13 +18,16 @@ from problems import everything_random
 
 import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
+from fedhv.config import load_setting
 from fedhv.errors import FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
+from fedhv.flower.up import _say_what_is_spent
 from fedhv.history import read_history
 from fedhv.messages import TrainReply
 from fedhv.privacy import ReportPrivacy, privately, spent
-from flower.local_grid import LocalGrid
+from fedhv.study import StudyObserver
+from flower.local_grid import SWALLOWED, LocalGrid
 
 OVERRIDE = [
     "training.rounds=2",
@@ -62,6 +65,11 @@ def test_without_noise_only_the_clip_remains_and_other_replies_pass():
     assert privacy.protect(silent, rng) is silent
 
 
+def test_a_loss_that_is_not_finite_does_not_show():
+    privacy, rng = ReportPrivacy(clip=2.0, noise=0.0), np.random.default_rng(0)
+    assert privacy.protect_losses(torch.tensor([math.nan, math.inf, -math.inf]), rng).tolist() == [2.0, 2.0, 0.0]
+
+
 @pytest.mark.parametrize(
     "bad", [{"clip": 0.0, "noise": 1.0}, {"clip": 1.0, "noise": -1.0}, {"clip": np.nan, "noise": 1.0}]
 )
@@ -90,6 +98,24 @@ def test_the_simulator_protects_reports_too_and_repeats_itself():
     plain = fedhv.run(problem, method, engine="sequential", override=OVERRIDE)
     assert [r["report"] for r in first.history] == [r["report"] for r in again.history]
     assert first.history[0]["report"] != plain.history[0]["report"]
+    assert engine.reason == "reports clipped to 3, noise multiplier 0.2"  # as the run's config.toml has it
+
+
+@pytest.mark.parametrize(("calibrates", "rounds"), [(False, 5), (True, 25)])
+def test_what_a_federation_says_it_spends_includes_its_calibration(calibrates, rounds):
+    class Hearing(StudyObserver):
+        said = ""
+
+        def say(self, text):
+            self.said += text
+
+    privacy, heard = ReportPrivacy(3.0, 2.0), Hearing()
+    setting = load_setting("digits", ["training.rounds=5", "calibration.rounds=10", "calibration.seeds=[0, 1]"])
+    _say_what_is_spent(privacy, setting, calibrates, heard)
+    federation = setting.federation
+    cost = spent(privacy, rounds=rounds, participants=federation.participants, clients=federation.clients)
+    assert f"ε = {cost.to_server:.3g} towards the server" in heard.said
+    assert ("after 20 rounds of calibration" in heard.said) == calibrates
 
 
 # --- accounting -------------------------------------------------------------------------------------------
@@ -161,6 +187,20 @@ def test_server_side_clipping_bounds_the_step_of_fedhv(tmp_path):
     assert all((b - a).norm() > CLIP / 10 for a, b in itertools.pairwise(models))
     assert torch.equal(strategy.execution.state.model, models[-1])
     assert [record["round"] for record in read_history(tmp_path / "run")] == [1, 2]
+
+
+def test_a_round_with_too_few_replies_is_dropped_inside_a_wrapper_not_repeated_past_it():
+    problem = everything_random()
+    strategy = Strategy(
+        FedHV(reference=(9.0, 9.0)), problem, override=[*OVERRIDE, "server.min_replies=5"], patience=PATIENCE, seed=1
+    )
+    before, nodes = strategy.execution.state.model.clone(), grid(problem)
+    lost = iter([True])
+    nodes.trouble = lambda message, k: SWALLOWED if message.metadata.message_type == "train" and next(lost, 0) else None
+    private = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, CLIP, 5)
+    private.start(nodes, strategy.initial_arrays(), num_rounds=2, timeout=1, evaluate_fn=strategy.evaluate)
+    assert strategy.execution.done == 1, "the first of two is dropped"
+    assert 0 < (strategy.execution.state.model - before).norm() <= CLIP * 1.001
 
 
 def test_the_noise_of_the_wrapper_is_in_what_is_kept(tmp_path):

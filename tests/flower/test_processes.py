@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 
 SMALL = ["federation.samples_per_client=60", "training.local_steps=3", "evaluation.every=0"]
 """The embedded benchmark, with little to compute: what these tests measure is processes."""
-PLENTY = 170
-"""Seconds after which something hangs."""
+PLENTY = 240
+"""Seconds after which something hangs, on a machine that has much else to do."""
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def nothing_is_left(mark):
 
 
 def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up, mark, tmp_path):
-    running = flower_up("--nodes", 3, "--rounds", 2, "--reference", tmp_path / "reference.toml")
+    # All three have to be there after the restart, too, however slow they are: the model is compared.
+    patience = ("--node-seconds", 200, "--reply-seconds", 200)
+    running = flower_up("--nodes", 3, "--rounds", 2, "--reference", tmp_path / "reference.toml", *patience)
     run = tmp_path / "run"
     wait_until(lambda: (run / "checkpoint.safetensors").exists(), PLENTY, "the first round", running)
     first = read_history(run)

@@ -13,8 +13,8 @@ import torch
 from flwr.app import Context, RecordDict
 from problems import everything_random
 
-from fedhv import FedCMOO, FedHV
-from fedhv.errors import FedHVError, InputError
+from fedhv import FedCMOO, FedHV, Uniform
+from fedhv.errors import Diverged, FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
 from fedhv.folders import read_result
@@ -58,6 +58,16 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
     assert all(torch.equal(killed.state_dict[name], value) for name, value in steady.state_dict.items())
     assert [record["weights"] for record in killed.history] == [record["weights"] for record in steady.history]
     assert all(0 < record["seconds"] < 10 for record in killed.history)
+
+
+def test_a_test_loss_that_runs_away_stops_a_strategy_too(tmp_path):
+    problem, override = everything_random(), [*OVERRIDE, "evaluation.explosion=1.5"]
+    strategy = Strategy(
+        Uniform(local_lr=20.0), problem, override=override, patience=PATIENCE, folder=tmp_path / "run", seed=4
+    )
+    with pytest.raises(Diverged, match=r"`evaluation.explosion`"):
+        strategy.start(grid(problem))
+    assert 1 <= strategy.execution.done < 5
 
 
 def test_a_run_of_another_kind_in_the_folder_is_refused(tmp_path):

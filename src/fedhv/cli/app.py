@@ -127,7 +127,7 @@ def run(
         if as_json:
             print(json.dumps([{"how": trace.how, "model_sha256": trace.digest} for trace in traces], indent=2))
         elif not quiet:
-            out_console.print(f"The same bits {len(traces)} times: {', '.join(trace.how for trace in traces)}.")
+            out_console.print(f"The same bits {len(traces)} times: {'; '.join(trace.how for trace in traces)}.")
         return
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
@@ -257,7 +257,7 @@ def calibrate(
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List settings, methods, benchmarks and engines."""
+    """List settings, methods and engines."""
     settings = {name: load_setting(name).description for name in shipped_settings()}
     if as_json:
         listing = {

@@ -101,13 +101,14 @@ class Lines(StudyObserver):
         if round.evaluation is not None:
             self._accuracy = _accuracy(round.evaluation.mean_accuracy, round.evaluation.worst_accuracy)
         if self._due() or round.number == self._rounds:
-            text = f"{self._accuracy}, w {_weights(round.weights)}{_incidents(round)}"
+            seen = f"{self._accuracy}, " if self._accuracy else ""  # nothing before the first evaluation
+            text = f"{seen}w {_weights(round.weights)}{_incidents(round)}"
             self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def runs(self, states: Sequence[Progress]) -> None:
         """Say how far the runs of a study are, from time to time."""
-        if self._due() or all(done == rounds for _, done, rounds, _ in states):
-            going = [f"{label} {done}/{rounds} {_describe(last)}" for label, done, rounds, last in states if done]
+        going = [f"{label} {done}/{rounds} {_describe(last)}".rstrip() for label, done, rounds, last in states if done]
+        if going and (self._due() or all(done == rounds for _, done, rounds, _ in states)):
             self.say("; ".join(going))
 
     def _due(self) -> bool:

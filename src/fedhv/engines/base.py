@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedhv.client import CHUNK, Client
 from fedhv.cohort import Cohort
-from fedhv.engines.memory import give_memory_back, keep_freed_memory
+from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.errors import InputError
 from fedhv.messages import Replies, Request
 from fedhv.metrics import Evaluation, TaskScore

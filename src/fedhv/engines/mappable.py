@@ -14,7 +14,7 @@ LONGEST = 160
 
 
 def why_not_mappable(problem: Problem) -> str | None:
-    """Why `vmap(grad)` cannot map a problem's model and losses over clients; None where it can.
+    """Why `vmap` cannot map a problem's model and losses over clients; None where it can.
 
     Typical reasons are a branch that looks at the data, `.item()`, a buffer that is written in place, or an
     operation that torch cannot batch. What is tried is what the stacked engine does, on a CPU, with a stack as small
@@ -37,8 +37,9 @@ def why_not_mappable(problem: Problem) -> str | None:
                           weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:  # fmt: skip
                 return client.objective(theta, Examples(inputs, targets), weights, shares)
 
-            mapped = torch.func.vmap(torch.func.grad(objective), randomness="different")
-            mapped(theta, inputs, tuple(targets), weights, shares)
+            theta = theta.clone().requires_grad_()
+            mapped = torch.func.vmap(objective, randomness="different")
+            torch.autograd.grad(mapped(theta, inputs, tuple(targets), weights, shares).sum(), theta)
     except Exception as error:  # whatever a user's model may raise under vmap is the answer
         return _reason(error)
     return None

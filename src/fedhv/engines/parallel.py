@@ -24,7 +24,7 @@ from fedhv.cohort import Cohort
 from fedhv.engines.base import Engine
 from fedhv.engines.shared import Board, Note
 from fedhv.errors import FedHVError, InputError
-from fedhv.messages import Replies, Reply, Request, TaskGradients, collect
+from fedhv.messages import GramTerms, Replies, Reply, Request, TaskGradientReplies, TaskGradients, Train, collect
 from fedhv.problem import Problem
 
 DEATHS = 3
@@ -90,6 +90,8 @@ class Parallel(Engine):
         self._workers: list[_Worker] = []
         self._seats: dict[int, int] = {}
         """Where on the board a client's task gradients are: some of the cohort may be left out after sending them."""
+        self._gradients: TaskGradientReplies | None = None
+        """The replies whose gradients are on the board."""
 
     def ask(self, request: Request, cohort: Cohort) -> Replies:
         """The cohort's answers, as many at a time as there are workers."""
@@ -97,7 +99,13 @@ class Parallel(Engine):
             self._dismiss()  # workers see only the memory that was there when they were forked
         if isinstance(request, TaskGradients):
             self._seats = {k: position for position, k in enumerate(cohort.clients)}
-        return collect(request, cohort, self.layout, self._answers(self._board.post(request), cohort))
+        before = _built_on(request)
+        if before is not None and before is not self._gradients:
+            raise FedHVError("The board holds another run's task gradients: the engine 'parallel' plays one at a time.")
+        replies = collect(request, cohort, self.layout, self._answers(self._board.post(request), cohort))
+        if isinstance(replies, TaskGradientReplies):
+            self._gradients = replies
+        return replies
 
     def _answers(self, note: Note, cohort: Cohort) -> Iterator[Reply]:
         """The answers in the cohort's order."""
@@ -215,6 +223,16 @@ class Parallel(Engine):
             return error
         except Exception as error:  # shown by the engine's process, which has the terminal
             return RuntimeError(f"{errand.name}: {type(error).__name__}: {error}")
+
+
+def _built_on(request: Request) -> TaskGradientReplies | None:
+    """The replies of an earlier exchange of the round that a request builds on."""
+    match request:
+        case Train(first=first):
+            return first
+        case GramTerms(gradients=gradients):
+            return gradients
+    return None
 
 
 def can_fork() -> bool:

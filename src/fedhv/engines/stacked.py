@@ -80,6 +80,7 @@ class Stacked(Engine):
     def ask_together(self, calls: Sequence[tuple[Request, Cohort]]) -> list[Replies]:
         """The answers to several runs' requests, their trajectories stacked together."""
         if any(len(parts(request, cohort)) > 1 for request, cohort in calls):
+            self.foresees = False  # parts of a cohort are not what the next round will ask for
             return [in_parts(self.ask, request, cohort) for request, cohort in calls]  # large cohorts, streamed
         reports = [self._reports(request, cohort) for request, cohort in calls]
         wanted = [trajectories(request, cohort, self.layout.tasks) for request, cohort in calls]

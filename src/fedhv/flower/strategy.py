@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedhv.cohort import Cohort
 from fedhv.config import Setting, override_setting
+from fedhv.divergence import check_explosion
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked
 from fedhv.flower.engine import Nodes, over_flower
@@ -33,6 +34,7 @@ from fedhv.metrics import Evaluation
 from fedhv.observer import Observer
 from fedhv.problem import Problem
 from fedhv.resolve import setting_of
+from fedhv.screening import TooFewReplies
 from fedhv.simulation import Ask, Assess, Event, Round, rounds
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -92,6 +94,8 @@ class Strategy(FlowerStrategy):
         self._run: Generator[Event, Any, None] | None = None
         self._open: tuple[Request, Cohort, dict[int, Message]] | None = None
         self._finished: Round | None = None
+        self._alone = False
+        """Whether Flower's loop calls this very strategy, and no wrapper stands between them."""
         self._began = time.perf_counter()
 
     # --- what Flower's loop calls -------------------------------------------------------------------------
@@ -106,6 +110,8 @@ class Strategy(FlowerStrategy):
         model = model_of(arrays, self.engine.layout)
         # One round, from the model that is handed over; it is evaluated once the loop has it back.
         plan = replace(self.job.plan, rounds=self.execution.done + 2, evaluate_every=0)
+        if not self._alone:
+            plan = replace(plan, screening=replace(plan.screening, attempts=1))
         self._run = rounds(
             self.engine.layout,
             self.engine.population,
@@ -120,11 +126,20 @@ class Strategy(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model, from those replies that are taken; a round with too few is repeated here, within bounds."""
+        """The next model, from those replies that are taken; a round with too few is repeated here, within bounds.
+
+        Inside a wrapper it is dropped instead: what came of a repetition would go past the wrapper, unclipped.
+        """
         if self._open is None:
             raise FedHVError("Nothing was asked in this round: `configure_train` comes before `aggregate_train`.")
         request, cohort, messages = self._open
-        self._advance(self.engine.replies(request, cohort, messages, replies), None)
+        try:
+            self._advance(self.engine.replies(request, cohort, messages, replies), None)
+        except TooFewReplies as few:
+            if self._alone:
+                raise
+            self._observer.say(f"{few} The round is dropped.")
+            return None, None
         assert self._finished is not None
         after = self._finished.state
         metrics: dict[str, Any] = {"weights": [float(w) for w in after.weights]}
@@ -189,7 +204,7 @@ class Strategy(FlowerStrategy):
             theirs = evaluate_fn(server_round, arrays) if evaluate_fn is not None else None
             return ours if theirs is None else MetricRecord({**(ours or {}), **theirs})
 
-        fresh = self.execution.done == 0
+        self._alone, fresh = True, self.execution.done == 0
         self._observer.start(self.job.label, self.job.plan.rounds, self.execution.done)
         try:
             result = super().start(
@@ -246,12 +261,15 @@ class Strategy(FlowerStrategy):
         finished, self._finished = self._finished, None
         plan = self.job.plan
         model = model_of(arrays, self.engine.layout)
-        due = plan.evaluates(finished.number)
+        evaluation: Evaluation | None = None
+        if plan.evaluates(finished.number):
+            evaluation = self.engine.evaluate(model, plan.evaluation_reference)
+            check_explosion(evaluation, self.execution.baseline, plan.explosion, finished.number)
         finished = replace(
             finished,
             state=replace(finished.state, model=model),
             seconds=time.perf_counter() - self._began,
-            evaluation=self.engine.evaluate(model, plan.evaluation_reference) if due else None,
+            evaluation=evaluation,
         )
         self.execution.record(finished)
         self._observer.round(finished)

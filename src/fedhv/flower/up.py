@@ -96,7 +96,8 @@ def up(order: Order, observer: StudyObserver | None = None) -> Result:
         observer.say(f"The run in {order.out} is finished already.")
         return read_result(order.out)
     if order.reports is not None:
-        _say_what_is_spent(order.reports, setting, observer)
+        calibrates = given is None and getattr(method, "reference", ()) is None
+        _say_what_is_spent(order.reports, setting, calibrates, observer)
     watch = _Watch(order.out, setting, method, order.seed)
     observer.say(
         f"Starting a SuperLink and {order.nodes} SuperNodes on 127.0.0.1, "
@@ -174,15 +175,18 @@ def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
     }
 
 
-def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, observer: StudyObserver) -> None:
-    federation, rounds = setting.federation, setting.training.rounds
+def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: bool, observer: StudyObserver) -> None:
+    """A calibration asks the same clients for reports too, in rounds of its own."""
+    federation, rounds, rule = setting.federation, setting.training.rounds, setting.calibration
     if reports.noise == 0:
         observer.say("Reports are clipped but not noised: nothing is promised about privacy.")
         return
-    cost = spent(reports, rounds=rounds, participants=federation.participants, clients=federation.clients)
+    before = rule.rounds * len(rule.seeds) if calibrates else 0
+    cost = spent(reports, rounds=before + rounds, participants=federation.participants, clients=federation.clients)
     observer.say(
-        f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}) ε = "
-        f"{cost.to_server:.3g} towards the server, {cost.to_others:.3g} towards others, at δ = {cost.delta:g}."
+        f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
+        f"{f', after {before} rounds of calibration' if before else ''}) ε = {cost.to_server:.3g} towards the server, "
+        f"{cost.to_others:.3g} towards others, at δ = {cost.delta:g}."
     )
 
 

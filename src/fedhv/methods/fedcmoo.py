@@ -10,7 +10,7 @@ import torch
 
 from fedhv.compression import compress
 from fedhv.errors import InputError, diverged
-from fedhv.messages import GramTermReplies, GramTerms, TaskGradientReplies, TaskGradients, Train
+from fedhv.messages import GramTermReplies, GramTerms, TaskGradients, Train
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.random import Purpose
 
@@ -51,7 +51,9 @@ class FedCMOO(Method):
             raise diverged("The task gradients are")
         S = compress(C.sum(dim=0), self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
         terms = yield GramTerms(S, gradients, self.extra_upload)
-        gram = gram_estimate(gradients, float(C.double().square().sum()), terms)
+        # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
+        left = [k in set(terms.cohort.clients) for k in gradients.cohort.clients]
+        gram = gram_estimate(float(C[left].double().square().sum()), terms)
         w = torch.from_numpy(self.descend_weights(gram, state.weights.double().numpy())).float()
         replies = yield Train(state.model, w, first=gradients)
         return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record={"weights": w})
@@ -69,11 +71,11 @@ class FedCMOO(Method):
         return w
 
 
-def gram_estimate(gradients: TaskGradientReplies, compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
-    """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), and (M−1)ΣDᵀD where the compression lost much."""
+def gram_estimate(compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
+    """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), and (M−1)ΣDᵀD where the compression lost much; `compressed_norm` is Σ‖C‖²."""
     gram, residual = terms.known.cpu().numpy(), terms.residual.cpu().numpy()
     if np.sqrt(compressed_norm) <= 1.5 * np.sqrt(np.trace(residual)):
-        gram = gram + (len(gradients.each) - 1) * residual
+        gram = gram + (len(terms.cohort) - 1) * residual
     return gram
 
 
