@@ -32,6 +32,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
+	@echo "Adding what tests and documentation need (a minute or two) ..."
 	@$(PIP) -e '.[dev]'
 	@touch $@
 

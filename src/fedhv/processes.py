@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +18,11 @@ from fedhv.jobs import Interrupted
 
 T = TypeVar("T")
 
+SECONDS_BETWEEN_LOOKS = 1.0
+"""How soon a worker notices that its parent is gone."""
+SECONDS_TO_STOP = 10.0
+"""How long it then has to end in good order."""
+
 
 def in_processes(calls: Sequence[Callable[[], T]], workers: int, tick: Callable[[], None]) -> list[T | FedHVError]:
     """What each call returned, or why it could not; `tick` is called a few times a second.
@@ -22,7 +30,8 @@ def in_processes(calls: Sequence[Callable[[], T]], workers: int, tick: Callable[
     When the user interrupts, every worker's call is interrupted too and ends in its own good order. A worker that
     dies takes no finished work with it.
     """
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet_worker) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, initializer=_start_worker, initargs=(os.getpid(),)) as pool:
         futures = [pool.submit(_in_worker, call) for call in calls]
         waiting: set[Future[T]] = set(futures)
         try:
@@ -52,9 +61,22 @@ def _outcome(future: Future[Any]) -> Any:
     return future.result()
 
 
-def _quiet_worker() -> None:
-    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them."""
+def _start_worker(parent: int) -> None:
+    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them.
+
+    A parent that was killed ends nobody: its workers notice and stop in good order, as if told to, and at the latest
+    a little later. What they had saved is resumed by the same command.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
+
+
+def _outlive_nobody(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SECONDS_TO_STOP)
+    os._exit(1)
 
 
 _stopped = False
