@@ -46,7 +46,8 @@ def exchanges(method, layout):
                 return TaskUpdateReplies(cohort, layout, torch.ones(2, layout.d))
             case TaskGradients():
                 nothing = Compressed(torch.zeros(1836, 1), torch.zeros(1, 1838), (SHARED, 2))
-                return TaskGradientReplies(cohort, layout, (TaskGradientsReply(nothing, torch.zeros(2, 0)),))
+                one = TaskGradientsReply(nothing, torch.zeros(2, 0))
+                return TaskGradientReplies(cohort, layout, (one,) * len(cohort))
             case GramTerms():
                 return GramTermReplies(cohort, layout, torch.eye(2).double(), torch.zeros(2, 2).double())
 
