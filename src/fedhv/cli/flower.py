@@ -43,7 +43,7 @@ def up(
     set_: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,
-    node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 60.0,
+    node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 180.0,
     report_clip: Annotated[
         float | None, typer.Option(min=0, help="Privacy: clip the reported losses on the nodes.")
     ] = None,

@@ -25,12 +25,14 @@ class Patience:
 
     Attributes:
         reply: For the replies of one exchange; who has not answered by then is left out of the round.
-        nodes: For nodes to be there: at the start for all of them, later for as many as a round needs.
+        nodes: For nodes to be there: at the start for all of them, later for as many as a round needs. After a server
+            has died, nodes that were at work for it take Flower a minute or more to free; a run that is to end as if
+            nothing had happened waits for them.
         again: Between two attempts to be introduced to a node that has not answered properly.
     """
 
     reply: float = 600.0
-    nodes: float = 120.0
+    nodes: float = 180.0
     again: float = 30.0
 
     def __post_init__(self) -> None:

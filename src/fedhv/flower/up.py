@@ -64,7 +64,7 @@ class Order:
     device: str = "cpu"
     tls: bool = False
     resume: bool = False
-    patience: Patience = field(default_factory=lambda: Patience(reply=120.0, nodes=60.0))
+    patience: Patience = field(default_factory=lambda: Patience(reply=120.0, nodes=180.0))
     reports: ReportPrivacy | None = None
 
     def resolved(self) -> Setting:
