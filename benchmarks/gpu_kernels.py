@@ -1,11 +1,11 @@
-"""The stacked convolution's kernels on a GPU: their error against double precision, and microseconds by tile sizes.
+"""The stacked kernels on a GPU: their error against double precision, and microseconds by tile sizes.
 
-PYTHONPATH=src python3 benchmarks/gpu_kernels.py
+PYTHONPATH=src python3 benchmarks/gpu_kernels.py               everything
+PYTHONPATH=src python3 benchmarks/gpu_kernels.py stage1:bf16   errors, and one layer's tiles in one precision
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 
@@ -23,6 +23,7 @@ CASES = [  # n, B, C, side, O, kernel, geometry, bias
     (2, 2, 10, 7, 15, 3, Geometry(1, 0, 2), True),
     (2, 5, 64, 16, 64, 3, Geometry(1, 1, 2), True),
     (2, 2, 64, 8, 128, 3, Geometry(2, 1, 1), False),
+    (2, 2, 48, 9, 32, 5, Geometry(3, 1, 1), False),
     (2, 2, 64, 8, 128, 1, Geometry(2, 0, 1), False),
     (1, 2, 160, 4, 136, 3, Geometry(1, 1, 1), True),
 ]
@@ -31,10 +32,17 @@ WORK = {
     "conv1": (10, 128, 3, 32, 64, 3, Geometry(1, 1, 2), True),
     "conv2": (10, 128, 64, 16, 64, 3, Geometry(1, 1, 2), True),
     "conv2 x15": (150, 128, 64, 16, 64, 3, Geometry(1, 1, 2), True),
-    "stage1": (10, 64, 64, 32, 64, 3, Geometry(1, 1, 1), False),
-    "stage2": (10, 64, 128, 16, 128, 3, Geometry(1, 1, 1), False),
-    "stage4": (10, 64, 512, 4, 512, 3, Geometry(1, 1, 1), False),
+    "stage1": (30, 64, 64, 32, 64, 3, Geometry(1, 1, 1), False),
+    "stage2": (30, 64, 128, 16, 128, 3, Geometry(1, 1, 1), False),
+    "stage3": (30, 64, 256, 8, 256, 3, Geometry(1, 1, 1), False),
+    "stage4": (30, 64, 512, 4, 512, 3, Geometry(1, 1, 1), False),
+    "into stage2": (30, 64, 64, 32, 128, 3, Geometry(2, 1, 1), False),
+    "into stage4": (30, 64, 256, 8, 512, 3, Geometry(2, 1, 1), False),
 }
+
+NORMS = [(2, 3, 8, 5, 2), (2, 2, 6, 40, 1), (2, 3, 64, 32, 2), (2, 3, 512, 4, 2)]  # n, B, channels, side, groups
+
+NORM_WORK = [(30, 64, 64, 32, 2), (30, 64, 128, 16, 2), (30, 64, 256, 8, 2), (30, 64, 512, 4, 2)]
 
 
 def tensors(n: int, B: int, C: int, side: int, O: int, k: int, bias: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -42,6 +50,12 @@ def tensors(n: int, B: int, C: int, side: int, O: int, k: int, bias: bool) -> tu
     x = torch.randn(n, B, side, side, C, device="cuda").permute(0, 1, 4, 2, 3)
     w = torch.randn(n, O, C, k, k, device="cuda") / (C * k * k) ** 0.5
     return x, w, torch.randn(n, O, device="cuda") if bias else None
+
+
+def as_taps(w: Tensor, bf16: bool | None = None) -> Tensor:
+    """Weights n × O × C × KH × KW as the kernels take them."""
+    taps = w.permute(0, 3, 4, 1, 2).contiguous()
+    return taps if bf16 is None else taps.to(torch.bfloat16 if bf16 else torch.float32)
 
 
 def error(got: Tensor, expected: Tensor) -> float:
@@ -62,13 +76,52 @@ def check() -> None:
         g = torch.randn_like(expected)
         gradients = torch.autograd.grad(expected, wide, g)
         for bf16 in (False, True):
-            y, which = launch.forward(x, w, b, geometry, bf16)
+            taps = as_taps(w, bf16)
+            y, which = launch.forward(x, taps, b, geometry)
             gy = g.to(y.dtype).permute(0, 1, 3, 4, 2).contiguous()
-            dx = launch.input_gradient(gy, which, w, (side, side), geometry, bf16)
-            dw, db = launch.weight_gradient(gy, which, x, (k, k), bias, geometry, bf16)
-            errors = [error(y, expected), error(dx, gradients[0]), error(dw, gradients[1])]
+            dx = launch.input_gradient(gy, which, taps, (side, side), geometry)
+            dtaps, db = launch.weight_gradient(gy, which, x, (k, k), bias, geometry, taps.dtype)
+            errors = [error(y, expected), error(dx, gradients[0]), error(dtaps, as_taps(gradients[1]))]
             errors += [error(db, gradients[2])] if bias else []
             print("bf16" if bf16 else "tf32", (n, B, C, side, O, k), geometry, [f"{e:.1e}" for e in errors], flush=True)
+
+
+def check_norms() -> None:
+    """GroupNorm with ReLU against double precision, and its microseconds by tile sizes."""
+    for n, B, C, side, groups in NORMS:
+        x = torch.randn(n, B, side, side, C, device="cuda").add(1).permute(0, 1, 4, 2, 3)
+        gamma, beta = torch.randn(n, C, device="cuda"), torch.randn(n, C, device="cuda")
+        for dtype in (torch.float32, torch.bfloat16):
+            x = x.to(dtype)
+            some = [t[:2].double().requires_grad_() for t in (x, gamma, beta)]
+            expected = torch.stack([F.group_norm(some[0][i], groups, some[1][i], some[2][i]).relu() for i in range(2)])
+            y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)
+            g = torch.randn_like(y)
+            back = launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
+            right = torch.autograd.grad(expected, some, g[:2].double())
+            errors = [error(y[:2], expected), *(error(got[:2], r) for got, r in zip(back, right, strict=True))]
+            print("norm", dtype, (n, B, C, side, groups), [f"{e:.1e}" for e in errors], flush=True)
+
+
+def tune_norm(n: int, B: int, C: int, side: int, groups: int) -> None:
+    """Microseconds of GroupNorm and its way back by tile sizes, in bfloat16."""
+    x = torch.randn(n, B, side, side, C, device="cuda").bfloat16().permute(0, 1, 4, 2, 3)
+    gamma, beta = torch.randn(n, C, device="cuda"), torch.randn(n, C, device="cuda")
+    y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)
+    g = torch.randn_like(y)
+    space = [
+        {"BP": max(1, min(side * side, tile * groups // C)), "num_warps": warps}
+        for tile in (2048, 4096, 8192)
+        for warps in (4, 8, 16)
+    ]
+    name = f"norm {C} x {side}"
+    print(f"{name}: one pass over memory takes {x.numel() * x.element_size() / 4.8e6:.1f} us")
+    best(name, lambda: launch.normalise(x, gamma, beta, groups, 1e-5, True), space, "_group_tiles")
+
+    def back() -> object:
+        return launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
+
+    best(name + " back", back, space, "_group_tiles")
 
 
 def best(name: str, run: Callable[[], object], space: list[dict[str, int]], patch: str) -> None:
@@ -92,33 +145,50 @@ def tune(name: str, bf16: bool) -> None:
     n, B, C, side, O, k, geometry, bias = WORK[name]
     x, w, b = tensors(n, B, C, side, O, k, bias)
     x = x.bfloat16() if bf16 and C > 3 else x
-    y, which = launch.forward(x, w, b, geometry, bf16)
+    taps = as_taps(w, bf16)
+    y, which = launch.forward(x, taps, b, geometry)
     g = torch.randn_like(y).permute(0, 1, 3, 4, 2).contiguous()
     label = f"{name} {'bf16' if bf16 else 'tf32'}"
-    flat, wide = C * k * k <= launch.FLAT, min(128, O)
-    shapes = [(128, 4, 3), (128, 8, 3), (256, 8, 3), (128, 4, 2), (128, 4, 4), (64, 4, 3)]
-    space = [
-        {"BM": m, "BN": wide, "num_warps": warps, "num_stages": stages, **({} if flat else {"BK": bk})}
-        for m, warps, stages in shapes[: 3 if flat else 6]
-        for bk in ((64,) if bf16 or flat else (32, 64))
-    ]
-    best(label + " forward", lambda: launch.forward(x, w, b, geometry, bf16), space, "_tiles")
+    flop = 2 * g.numel() * geometry.pool**2 * C * k * k
+    print(f"{label}: {flop / 1e9:.1f} GFLOP, {flop / 400e6:.1f} us at 400 TFLOP/s", flush=True)
+    flat = C * k * k <= launch.FLAT
+
+    def shapes(columns: int) -> list[dict[str, int]]:
+        wide = min(128, columns)
+        sizes = [(128, wide, 4, 3), (128, wide, 8, 3), (256, wide, 8, 3), (128, wide, 4, 4), (256, wide, 8, 4)]
+        sizes += [(64, wide, 4, 4)] + ([(128, 256, 8, 3)] if columns >= 256 else [])
+        return [
+            {"BM": m, "BN": bn, "num_warps": warps, "num_stages": stages, **({} if flat else {"BK": bk})}
+            for m, bn, warps, stages in sizes[: 3 if flat else 7]
+            for bk in ((64,) if bf16 or flat else (32,))
+        ]
+
+    best(label + " forward", lambda: launch.forward(x, taps, b, geometry), shapes(O), "_tiles")
     if C > 3:
         size = (side, side)
-        best(label + " input", lambda: launch.input_gradient(g, which, w, size, geometry, bf16), space, "_tiles")
-    sums = [
-        {"BO": bo, "BN": bn, "BP": bp, "num_warps": 4 if bo == 64 else 8, "num_stages": stages}
-        for bo, bn, bp, stages in itertools.product(
-            sorted({64, wide}), (32,) if C == 3 else (64, 128), (32, 64), (2, 3)
-        )
-    ]
+        best(label + " input", lambda: launch.input_gradient(g, which, taps, size, geometry), shapes(C), "_tiles")
+    if C == 3:
+        sums = [(64, 32, 64, 4, 2), (64, 32, 32, 4, 2)]
+    else:
+        sums = [(64, 128, 32, 4, 2), (64, 128, 64, 4, 3), (64, 64, 64, 4, 3), (64, 256, 64, 8, 3)]
+        sums += [(128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 128, 64, 8, 4)]
+    names = ("BO", "BN", "BP", "num_warps", "num_stages")
+    space = [dict(zip(names, sizes, strict=True)) for sizes in sums if sizes[0] <= max(64, O)]
     best(
-        label + " weight", lambda: launch.weight_gradient(g, which, x, (k, k), bias, geometry, bf16), sums, "_sum_tiles"
+        label + " weight",
+        lambda: launch.weight_gradient(g, which, x, (k, k), bias, geometry, taps.dtype),
+        space,
+        "_sum_tiles",
     )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        check()
-    for name, bf16 in itertools.product(sys.argv[1:] or list(WORK), (False, True)):
-        tune(name, bf16)
+    check()
+    check_norms()
+    for wanted in sys.argv[1:] or ["norm", *(f"{name}:{precision}" for name in WORK for precision in ("tf32", "bf16"))]:
+        name, _, precision = wanted.partition(":")
+        if name == "norm":
+            for work in NORM_WORK:
+                tune_norm(*work)
+        else:
+            tune(name, precision == "bf16")

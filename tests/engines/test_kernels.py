@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
 from fedhv.engines.compiled import Compiled
-from fedhv.engines.kernels.fusion import Convolution, Normalisation, with_stacked_convolutions
+from fedhv.engines.kernels.fusion import Convolution, Normalisation, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.group_norm import Normalise
 from fedhv.engines.kernels.operators import Convolve
 from fedhv.parameters import Layout, flatten
 
@@ -49,7 +50,7 @@ def test_operator_is_every_clients_own_convolution(C, side, outputs, k, geometry
     w = torch.randn(3, outputs, C, k, k, requires_grad=True)
     b = torch.randn(3, outputs, requires_grad=True) if bias else None
     wanted = [t for t in (x, w, b) if t is not None]
-    y, _ = Convolve.apply(x, w, b, geometry, False)
+    y, _ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry)
     reference = expected(x, w, b, geometry)
     torch.testing.assert_close(y, reference)
     g = torch.randn_like(reference)
@@ -57,11 +58,37 @@ def test_operator_is_every_clients_own_convolution(C, side, outputs, k, geometry
         torch.testing.assert_close(got, right)
 
 
+@pytest.mark.parametrize(("C", "groups", "relu"), [(8, 2, True), (8, 2, False), (6, 1, True), (12, 4, True)])
+def test_operator_is_every_clients_own_normalisation(C, groups, relu):
+    torch.manual_seed(0)
+    x = (5 + torch.randn(3, 2, C, 5, 4)).requires_grad_()
+    gamma, beta = torch.randn(3, C).requires_grad_(), torch.randn(3, C).requires_grad_()
+    y, _, _ = Normalise.apply(x, gamma, beta, groups, 1e-5, relu)
+    reference = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(3)])
+    reference = reference.relu() if relu else reference
+    torch.testing.assert_close(y, reference)
+    g = torch.randn_like(reference)
+    wanted = (x, gamma, beta)
+    for got, right in zip(torch.autograd.grad(y, wanted, g), torch.autograd.grad(reference, wanted, g), strict=True):
+        torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_normalisation_without_scale_and_shift_and_relu_behind_it():
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.ReLU(), nn.GroupNorm(2, 4), nn.Tanh())
+    stacked = with_stacked_kernels(layers)
+    assert [type(layer) for layer in stacked] == [Normalisation, nn.Identity, Normalisation, nn.Tanh]
+    assert [layer.relu for layer in stacked if isinstance(layer, Normalisation)] == [True, False]
+    images = torch.randn(3, 2, 4, 5, 5)
+    torch.testing.assert_close(stacked(images[0]), layers(images[0]))
+    torch.testing.assert_close(torch.func.vmap(stacked)(images), torch.stack([layers(i) for i in images]))
+
+
 @pytest.mark.parametrize(("model", "shape"), [(LeNet, (1, 28, 28)), (CIFARNet, (3, 32, 32)), (ResNet18, (3, 32, 32))])
 def test_replaced_model_has_the_same_parameters_and_gradients(model, shape):
     torch.manual_seed(0)
     plain = model().eval()
-    stacked = with_stacked_convolutions(plain)
+    stacked = with_stacked_kernels(plain)
     m = len(plain.heads)
     layout = Layout.of(plain, m)
     assert Layout.of(stacked, m) == layout
@@ -94,7 +121,7 @@ def test_only_what_the_kernel_can_do_is_replaced():
         nn.Conv2d(4, 4, 3, padding="valid"),
         nn.GroupNorm(2, 4),
     )
-    kinds = [type(layer) for layer in with_stacked_convolutions(layers)]
+    kinds = [type(layer) for layer in with_stacked_kernels(layers)]
     assert kinds == [*[nn.Conv2d] * 5, Convolution, Normalisation]
 
 
@@ -111,7 +138,7 @@ def test_only_what_the_kernel_can_do_is_replaced():
 )
 def test_pooling_and_relu_are_fused_where_they_follow(following, pool):
     layers = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *following)
-    stacked = with_stacked_convolutions(layers)
+    stacked = with_stacked_kernels(layers)
     assert stacked[0].geometry.pool == pool
     images = torch.randn(2, 3, 9, 9)
     torch.testing.assert_close(stacked(images), layers(images))
@@ -136,16 +163,38 @@ def test_an_interrupt_inside_the_compiler_is_an_interrupt():
 def test_kernels_in_tritons_interpreter():
     code = """
 import torch
+import torch.nn.functional as F
 from fedhv.engines.kernels import launch
 from fedhv.engines.kernels.geometry import Geometry
 from tests.engines.test_kernels import GEOMETRIES, expected
 torch.manual_seed(0)
+close = dict(rtol=1e-4, atol=1e-4)
 for C, side, outputs, k, geometry, bias in GEOMETRIES:
-    x = torch.randn(2, 2, C, side, side)
-    w = torch.randn(2, outputs, C, k, k)
+    x = torch.randn(2, 2, C, side, side, requires_grad=True)
+    w = torch.randn(2, outputs, C, k, k, requires_grad=True)
     b = torch.randn(2, outputs) if bias else None
-    y, _ = launch.forward(x, w, b, geometry, False)
-    torch.testing.assert_close(y, expected(x, w, b, geometry), rtol=1e-4, atol=1e-4)
+    taps = w.detach().permute(0, 3, 4, 1, 2).contiguous()
+    right = expected(x, w, b, geometry)
+    y, which = launch.forward(x.detach(), taps, b, geometry)
+    torch.testing.assert_close(y, right, **close)
+    g = torch.randn_like(right)
+    dx, dw = torch.autograd.grad(right, (x, w), g)
+    g = g.permute(0, 1, 3, 4, 2).contiguous()
+    torch.testing.assert_close(launch.input_gradient(g, which, taps, (side, side), geometry), dx, **close)
+    if C * k * k <= 32:  # wider ones are products of bfloat16, which the interpreter does not know
+        dtaps, _ = launch.weight_gradient(g, which, x.detach(), (k, k), bias, geometry, torch.float32)
+        torch.testing.assert_close(dtaps.permute(0, 3, 4, 1, 2), dw, **close)
+for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 4, True)]:
+    x = (5 + torch.randn(2, 3, C, side, side)).requires_grad_()
+    gamma, beta = torch.randn(2, C).requires_grad_(), torch.randn(2, C).requires_grad_()
+    right = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(2)])
+    right = right.relu() if relu else right
+    y, mean, scale = launch.normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)
+    torch.testing.assert_close(y, right, **close)
+    g = torch.randn_like(right)
+    back = launch.normalise_backward(g, x.detach(), gamma.detach(), beta.detach(), mean, scale, relu)
+    for got, wanted in zip(back, torch.autograd.grad(right, (x, gamma, beta), g)):
+        torch.testing.assert_close(got, wanted, **close)
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

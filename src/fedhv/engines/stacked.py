@@ -25,7 +25,7 @@ from fedhv.engines.ahead import Ahead
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
 from fedhv.engines.graphs import Recorder
-from fedhv.engines.kernels.fusion import with_stacked_convolutions
+from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import in_parts, parts
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
 from fedhv.errors import FedHVError
@@ -45,6 +45,9 @@ from fedhv.messages import (
 from fedhv.problem import Examples, Problem
 from fedhv.random import Purpose
 
+SCALARS = 360_000_000
+"""So many parameters of stacked models fill a GPU; more at once would only take more memory."""
+
 
 class Stacked(Engine):
     """Steps all clients at once. Made for GPUs; on a CPU it is a loop's equal in results, not in speed."""
@@ -61,15 +64,15 @@ class Stacked(Engine):
         super().__init__(problem, device, precision)
         on_gpu = self.device.type == "cuda"
         if on_gpu and precision != "float32" and importlib.util.find_spec("triton"):
-            self.client.network.module = with_stacked_convolutions(self.client.network.module)
+            self.client.network.module = with_stacked_kernels(self.client.network.module)
         self.compiles = on_gpu if compiled is None else compiled
         self._gradient = Compiled(self._gradients) if self.compiles else self._gradients
         self.foresees = on_gpu
         self._recorder = Recorder(self.device)
         self._sizes: dict[Shape, set[int]] = {}
         self._ahead = Ahead(problem)
-        self._most: int | None = None
-        """So many trajectories fit into memory at once; None until it has run short."""
+        self._most = max(1, SCALARS // self.layout.d)
+        """At most so many trajectories are computed at once; fewer where memory runs short."""
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -140,10 +143,10 @@ class Stacked(Engine):
                 kept = result.view(len(cohort), m, d)
                 each = (TaskGradientsReply(c, a) for c, a in zip(sent, kept, strict=True))
                 return collect(request, cohort, self.layout, each)
-            case GramTerms():
-                return collect(
-                    request, cohort, self.layout, (self.client.answer(request, cohort, k) for k in cohort.clients)
-                )
+            case GramTerms(total, gradients):
+                S = total.dense()
+                terms = (self.client.gram_terms(gradients.of(k), S) for k in cohort.clients)
+                return collect(request, cohort, self.layout, terms)
 
     def _taken(
         self, request: Request, cohort: Cohort, result: Tensor, reports: Tensor | None
@@ -172,10 +175,15 @@ class Stacked(Engine):
         total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
         for start in range(0, len(index), self.chunk):
             batch = self.client.ready(self.client.train_examples[index[start : start + self.chunk]])
-            losses = self.client.example_losses(request.model, batch, training=False)
+            with self._autocast():
+                losses = self.client.example_losses(request.model, batch, training=False)
             total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
         return (total / sizes[:, None]).float()
+
+    def _assess(self, model: Tensor, start: int) -> Tensor:
+        with self._autocast():
+            return super()._assess(model, start)
 
     # --- trajectories ---------------------------------------------------------------------------------------
 
@@ -203,9 +211,10 @@ class Stacked(Engine):
 
     def _compute(self, stack: Sequence[Trajectory], shape: Shape) -> Tensor:
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
-        most = self._most or len(stack)
         try:
             run = self._function(shape)
+            # Pieces of one size: every size is compiled.
+            most = -(-len(stack) // -(-len(stack) // self._most))
             pieces = [stack[i : i + most] for i in range(0, len(stack), most)]
             with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
                 moved = torch.cat(
@@ -218,11 +227,11 @@ class Stacked(Engine):
                 self._ahead.foresee(stack, shape)
             return moved
         except torch.cuda.OutOfMemoryError:
-            if most == 1:
+            if self._most == 1:
                 raise FedHVError("One client does not fit into the GPU's memory. Use a smaller batch size.") from None
             self._recorder.forget()
             self._sizes.clear()
-            self._most = (min(most, len(stack)) + 1) // 2
+            self._most = (min(self._most, len(stack)) + 1) // 2
             self.notes.append(f"GPU memory is short: trajectories are computed {self._most} at a time.")
             return self._compute(stack, shape)
 

@@ -22,68 +22,62 @@ def forward_kernel(
     POSITIONS,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr,
-    BIAS: tl.constexpr, FLAT: tl.constexpr, BF16: tl.constexpr,
+    BIAS: tl.constexpr, FLAT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(x, w) + b, then the maximum of every window and ReLU where POOL is 2.
+    """y = conv(x, w) + b, then the maximum of every window and ReLU where POOL is 2; w is n × (KH·KW) × O × C.
 
-    FLAT takes channels and taps as one axis, for inputs of few channels: w is n × O × (C·KH·KW); otherwise it is
-    n × (KH·KW) × O × C.
+    FLAT takes channels and taps as one axis, for inputs of few channels.
     """
     Q: tl.constexpr = POOL * POOL
     n = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     q, p = r % Q, r // Q
-    oh, ow = ((p // PW) % PH) * POOL + q // POOL, (p % PW) * POOL + q % POOL
-    image = p // (PW * PH)
+    top = (((p // PW) % PH) * POOL + q // POOL) * STRIDE - PADDING
+    left = ((p % PW) * POOL + q % POOL) * STRIDE - PADDING
     real = p < POSITIONS
     o = tl.program_id(2) * BN + tl.arange(0, BN)
-    x += n * sxn
     w += n * (C * KH * KW * O)
-    rows = image * sxb
+    corners = x + n * sxn + (p // (PW * PH)).to(tl.int64) * sxb + top * sxh + left * sxw
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     if FLAT:
         K: tl.constexpr = C * KH * KW
         k = tl.arange(0, BK)
-        c, tap = k // (KH * KW), k % (KH * KW)
-        ih = oh[:, None] * STRIDE - PADDING + (tap // KW)[None, :]
-        iw = ow[:, None] * STRIDE - PADDING + (tap % KW)[None, :]
+        tap, c = k // C, k % C
+        ih, iw = top[:, None] + (tap // KW)[None, :], left[:, None] + (tap % KW)[None, :]
         inside = (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W) & real[:, None] & (k < K)[None, :]
-        pixels = tl.load(x + rows[:, None] + (c * sxc)[None, :] + ih * sxh + iw * sxw, mask=inside, other=0.0)
-        taps = tl.load(w + o[None, :] * K + k[:, None], mask=(k < K)[:, None] & (o < O)[None, :], other=0.0)
-        if BF16:
-            pixels, taps = pixels.to(tl.bfloat16), taps.to(tl.bfloat16)
+        offsets = c * sxc + (tap // KW) * sxh + (tap % KW) * sxw
+        pixels = tl.load(corners[:, None] + offsets[None, :], mask=inside, other=0.0).to(w.dtype.element_ty)
+        at = (tap * (O * C) + c)[:, None] + (o * C)[None, :]
+        taps = tl.load(w + at, mask=(k < K)[:, None] & (o < O)[None, :], other=0.0)
         acc = tl.dot(pixels, taps, acc)
     else:
         BLOCKS: tl.constexpr = (C + BK - 1) // BK
         for step in range(KH * KW * BLOCKS):
             tap = step // BLOCKS
+            kh, kw = tap // KW, tap % KW
             c = (step % BLOCKS) * BK + tl.arange(0, BK)
-            ih = oh * STRIDE - PADDING + tap // KW
-            iw = ow * STRIDE - PADDING + tap % KW
-            inside = (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W) & real
+            inside = (real & (top + kh >= 0) & (top + kh < H) & (left + kw >= 0) & (left + kw < W))[:, None]
+            known = (o < O)[None, :]
+            if C % BK != 0:
+                inside = inside & (c < C)[None, :]
+                known = known & (c < C)[:, None]
             pixels = tl.load(
-                x + (rows + ih * sxh + iw * sxw)[:, None] + (c * sxc)[None, :],
-                mask=inside[:, None] & (c < C)[None, :],
-                other=0.0,
-            )
-            taps = tl.load(
-                w + tap * (O * C) + o[None, :] * C + c[:, None], mask=(c < C)[:, None] & (o < O)[None, :], other=0.0
-            )
-            if BF16:
-                pixels, taps = pixels.to(tl.bfloat16), taps.to(tl.bfloat16)
+                (corners + (kh * sxh + kw * sxw))[:, None] + (c * sxc)[None, :], mask=inside, other=0.0
+            ).to(w.dtype.element_ty)
+            taps = tl.load(w + tap * (O * C) + (o * C)[None, :] + c[:, None], mask=known, other=0.0)
             acc = tl.dot(pixels, taps, acc)
     if BIAS:
         acc += tl.load(b + n * O + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
     if POOL == 2:
         windows = tl.reshape(acc, (BM // 4, 4, BN))
-        top = tl.max(windows, axis=1)
+        most = tl.max(windows, axis=1)
         place = tl.argmax(windows, axis=1)
         p = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
         out = (n * POSITIONS + p)[:, None] * O + o[None, :]
         mask = (p < POSITIONS)[:, None] & (o < O)[None, :]
-        tl.store(y + out, tl.maximum(top, 0.0).to(y.dtype.element_ty), mask=mask)
-        tl.store(which + out, tl.where(top > 0, place, 4).to(tl.uint8), mask=mask)
+        tl.store(y + out, tl.maximum(most, 0.0).to(y.dtype.element_ty), mask=mask)
+        tl.store(which + out, tl.where(most > 0, place, 4).to(tl.uint8), mask=mask)
     else:
         out = (n * POSITIONS + p)[:, None] * O + o[None, :]
         tl.store(y + out, acc.to(y.dtype.element_ty), mask=real[:, None] & (o < O)[None, :])
@@ -111,41 +105,50 @@ def unpool_kernel(
 @triton.jit
 def input_gradient_kernel(
     g, w, dx,
-    ROWS, IMAGES,
+    swo, swc,
+    IMAGES,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
-    BF16: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dx from g, the gradient of the convolution's output (OH × OW of it); w is n × (KH·KW) × C × O."""
+    """dx from g, the gradient of the convolution's output (OH × OW of it); w is n × (KH·KW) × O × C in some order.
+
+    With a stride, a pixel (h, v) meets only the taps with the residues of (h + PADDING, v + PADDING). Rows of a tile
+    are therefore pixels of one class of residues, and no product is made in vain. Within a class the output that tap
+    number (i, j) reaches is (a − i, b − j), with (a, b) the pixel's place in units of the stride.
+    """
+    CLASSES: tl.constexpr = STRIDE * STRIDE
+    AH: tl.constexpr = (H + STRIDE - 1) // STRIDE
+    AW: tl.constexpr = (W + STRIDE - 1) // STRIDE
     n = tl.program_id(1).to(tl.int64)
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
-    image, h, v = r // (H * W), (r // W) % H, r % W
+    rh, rw = (tl.program_id(0) % CLASSES) // STRIDE, tl.program_id(0) % STRIDE
+    r = (tl.program_id(0) // CLASSES) * BM + tl.arange(0, BM)
+    image = r // (AH * AW)
+    a = (r // AW) % AH + (PADDING - rh + STRIDE - 1) // STRIDE
+    b = r % AW + (PADDING - rw + STRIDE - 1) // STRIDE
+    h, v = a * STRIDE + rh - PADDING, b * STRIDE + rw - PADDING
+    real = (image < IMAGES) & (h < H) & (v < W)
     c = tl.program_id(2) * BN + tl.arange(0, BN)
     w += n * (C * KH * KW * O)
-    g += n * IMAGES * (OH * OW * O)
+    corners = g + (((n * IMAGES + image) * OH + a) * OW + b) * O
+    columns = (KW - rw + STRIDE - 1) // STRIDE
+    taps_here = ((KH - rh + STRIDE - 1) // STRIDE) * columns
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     BLOCKS: tl.constexpr = (O + BK - 1) // BK
-    for step in range(KH * KW * BLOCKS):
-        tap = step // BLOCKS
+    for step in range(taps_here * BLOCKS):
+        i, j = (step // BLOCKS) // columns, (step // BLOCKS) % columns
         o = (step % BLOCKS) * BK + tl.arange(0, BK)
-        sh, sv = h + PADDING - tap // KW, v + PADDING - tap % KW
-        oh, ow = sh // STRIDE, sv // STRIDE
-        inside = (r < ROWS) & (sh >= 0) & (sv >= 0) & (oh < OH) & (ow < OW)
-        if STRIDE > 1:
-            inside &= (sh % STRIDE == 0) & (sv % STRIDE == 0)
-        grads = tl.load(
-            g + (((image * OH + oh) * OW + ow) * O)[:, None] + o[None, :],
-            mask=inside[:, None] & (o < O)[None, :],
-            other=0.0,
-        )
-        taps = tl.load(
-            w + tap * (O * C) + c[None, :] * O + o[:, None], mask=(o < O)[:, None] & (c < C)[None, :], other=0.0
-        )
-        if BF16:
-            grads, taps = grads.to(tl.bfloat16), taps.to(tl.bfloat16)
-        acc = tl.dot(grads, taps, acc)
-    out = (n * ROWS + r)[:, None] * C + c[None, :]
-    tl.store(dx + out, acc.to(dx.dtype.element_ty), mask=(r < ROWS)[:, None] & (c < C)[None, :])
+        inside = (real & (a >= i) & (a < OH + i) & (b >= j) & (b < OW + j))[:, None]
+        known = (c < C)[None, :]
+        if O % BK != 0:
+            inside = inside & (o < O)[None, :]
+            known = known & (o < O)[:, None]
+        grads = tl.load((corners - (i * OW + j) * O)[:, None] + o[None, :], mask=inside, other=0.0)
+        tap = (rh + i * STRIDE) * KW + rw + j * STRIDE
+        taps = tl.load(w + tap * (O * C) + (c * swc)[None, :] + (o * swo)[:, None], mask=known, other=0.0)
+        acc = tl.dot(grads.to(w.dtype.element_ty), taps, acc)
+    out = (((n * IMAGES + image) * H + h) * W + v)[:, None] * C + c[None, :]
+    tl.store(dx + out, acc.to(dx.dtype.element_ty), mask=real[:, None] & (c < C)[None, :])
 
 
 @triton.jit
@@ -157,7 +160,7 @@ def weight_gradient_kernel(
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr,
     BIAS: tl.constexpr, MODE: tl.constexpr, BO: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
-    """One split's part of dw, n × SPLITS × O × (KH·KW·C), and of db, n × SPLITS × O.
+    """One split's part of dw, n × SPLITS × (KH·KW) × O × C, and of db, n × SPLITS × O.
 
     The sum over positions is long and its result small: it is divided among SPLITS programs, whose parts are added
     afterwards in a fixed order. Both factors lie across the sum, which tensor cores take from memory in two bytes
@@ -169,6 +172,11 @@ def weight_gradient_kernel(
     o = (tl.program_id(2) // COLUMNS) * BO + tl.arange(0, BO)
     j = (tl.program_id(2) % COLUMNS) * BN + tl.arange(0, BN)
     tap, c = j // C, j % C
+    kh, kw = (tap // KW)[None, :], (tap % KW)[None, :]
+    known = (j < J)[None, :]
+    if C % BN == 0:  # all columns are of one tap: then where a pixel lies does not depend on the column
+        kh, kw = ((tl.program_id(2) % COLUMNS) * BN // C) // KW, ((tl.program_id(2) % COLUMNS) * BN // C) % KW
+        known = True
     x += n * sxn
     g += n * POSITIONS * O
     which += n * POSITIONS * O
@@ -188,10 +196,9 @@ def weight_gradient_kernel(
         image = p // (PW * PH)
         for q in tl.static_range(POOL * POOL):
             oh, ow = ((p // PW) % PH) * POOL + q // POOL, (p % PW) * POOL + q % POOL
-            ih = oh[:, None] * STRIDE - PADDING + (tap // KW)[None, :]
-            iw = ow[:, None] * STRIDE - PADDING + (tap % KW)[None, :]
-            inside = (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W) & real[:, None] & (j < J)[None, :]
-            at = (image * sxb)[:, None] + (c * sxc)[None, :] + ih * sxh + iw * sxw
+            ih, iw = oh[:, None] * STRIDE - PADDING + kh, ow[:, None] * STRIDE - PADDING + kw
+            inside = (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W) & real[:, None] & known
+            at = (image.to(tl.int64) * sxb)[:, None] + ih * sxh + iw * sxw + (c * sxc)[None, :]
             pixels = tl.load(x + at, mask=inside, other=0.0)
             mine = grads
             if POOL > 1:
@@ -208,7 +215,7 @@ def weight_gradient_kernel(
                     acc = tl.dot(high_g, low_x, acc)
                     acc = tl.dot(low_g, high_x, acc)
     part = n * SPLITS + split
-    out = (part * O + o)[:, None] * J + j[None, :]
+    out = (part * J * O + tap * (O * C) + c)[None, :] + (o * C)[:, None]
     tl.store(dw + out, acc, mask=(o < O)[:, None] & (j < J)[None, :])
     if BIAS:
         if tl.program_id(2) % COLUMNS == 0:

@@ -1,15 +1,14 @@
-"""A model whose convolutions are those of this package; parameters keep their names, so θ means the same."""
+"""A model whose convolutions and normalisations are those of this package; parameters keep their names."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.group_norm import normalise
 from fedhv.engines.kernels.operators import convolve
 
 
@@ -28,43 +27,38 @@ class Convolution(nn.Module):
 
 
 class Normalisation(nn.Module):
-    """GroupNorm, under `vmap` in plain operations: torch's own cannot be mapped over images laid out channels last."""
+    """GroupNorm, with the ReLU behind it where `relu` says so."""
 
-    def __init__(self, of: nn.GroupNorm) -> None:
+    def __init__(self, of: nn.GroupNorm, relu: bool = False) -> None:
         super().__init__()
         self.weight, self.bias = of.weight, of.bias
-        self.groups, self.eps = of.num_groups, of.eps
+        self.groups, self.eps, self.relu = of.num_groups, of.eps, relu
 
     def forward(self, images: Tensor) -> Tensor:
-        """Of one client's images, in float32."""
-        if not torch._C._functorch.is_batchedtensor(images):
-            normal: Tensor = F.group_norm(images, self.groups, self.weight, self.bias, self.eps)
-            return normal
-        grouped = images.float().unflatten(1, (self.groups, -1))
-        variance, mean = torch.var_mean(grouped, dim=(2, 3, 4), keepdim=True, correction=0)
-        normal = ((grouped - mean) * torch.rsqrt(variance + self.eps)).flatten(1, 2)
-        if self.weight is not None:
-            normal = normal * self.weight[:, None, None] + self.bias[:, None, None]
-        return normal.to(images.dtype)
+        """Of one client's images."""
+        gamma = images.new_ones(images.shape[1]) if self.weight is None else self.weight
+        beta = images.new_zeros(images.shape[1]) if self.bias is None else self.bias
+        return normalise(images, gamma, beta, self.groups, self.eps, self.relu)
 
 
-def with_stacked_convolutions(module: nn.Module) -> nn.Module:
-    """A copy of a module with every convolution replaced that can be, and what follows it fused where it can be."""
+def with_stacked_kernels(module: nn.Module) -> nn.Module:
+    """A copy of a module with every layer replaced that a kernel can do, and what follows it fused where it can be."""
     module = copy.deepcopy(module)
     for parent in list(module.modules()):
         names = list(parent._modules)
         for i, name in enumerate(names):
             layer = parent._modules[name]
+            behind = names[i + 1 : i + 3] if type(parent) is nn.Sequential else []
+            following = [parent._modules[n] for n in behind]
+            fused = 0  # so many of the layers that follow are done by the kernel already
             if type(layer) is nn.GroupNorm:
-                parent._modules[name] = Normalisation(layer)
-            if type(layer) is not nn.Conv2d or not _replaceable(layer):
-                continue
-            following = [parent._modules[n] for n in names[i + 1 : i + 3]] if type(parent) is nn.Sequential else []
-            fused = _pools_and_rectifies(following)
-            parent._modules[name] = Convolution(layer, pool=2 if fused else 1)
-            if fused:  # what the kernel does already
-                for n in names[i + 1 : i + 3]:
-                    parent._modules[n] = nn.Identity()
+                fused = int([type(f) for f in following[:1]] == [nn.ReLU])
+                parent._modules[name] = Normalisation(layer, relu=fused == 1)
+            elif type(layer) is nn.Conv2d and _replaceable(layer):
+                fused = 2 * _pools_and_rectifies(following)
+                parent._modules[name] = Convolution(layer, pool=fused or 1)
+            for n in behind[:fused]:
+                parent._modules[n] = nn.Identity()
     return module
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import triton
 from torch import Tensor
 
 from fedhv.engines.kernels.convolution import (
@@ -12,6 +13,7 @@ from fedhv.engines.kernels.convolution import (
     weight_gradient_kernel,
 )
 from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 
 FLAT = 128
 """Up to so many taps times channels are one axis of the product."""
@@ -20,45 +22,46 @@ PROGRAMS = 1056
 """A weight gradient is divided among about so many programs: eight for each of an H200's multiprocessors."""
 
 
-def forward(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, bf16: bool) -> tuple[Tensor, Tensor]:
-    """y (n × B × O × PH × PW, channels last) and which of its windows' places were largest."""
+def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    """y (n × B × O × PH × PW, channels last) and which of its windows' places were largest.
+
+    The weights' precision is that of the products: `taps` is n × KH × KW × O × C in float32 (for tf32) or bfloat16.
+    """
     n, B, C, H, W = x.shape
-    _, O, _, KH, KW = w.shape
+    _, KH, KW, O, _ = taps.shape
     PH, PW = geometry.output(H, W, KH, KW)
-    dtype = torch.bfloat16 if bf16 else torch.float32
-    y = torch.empty(n, B, PH, PW, O, device=x.device, dtype=dtype)
+    y = torch.empty(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
     which = torch.empty_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
     flat = C * KH * KW <= FLAT
-    taps = w.contiguous() if flat else w.permute(0, 3, 4, 1, 2).contiguous()
-    tiles = _tiles(O, C, bf16)
+    rows = B * PH * PW * geometry.pool**2
+    tiles = _tiles(O, C, taps.dtype)
     if flat:
         tiles |= {"BK": _power(C * KH * KW)}
-    rows = B * PH * PW * geometry.pool**2
     forward_kernel[(-(-rows // tiles["BM"]), n, -(-O // tiles["BN"]))](
-        x, taps, b.contiguous() if b is not None else x, y, which, *x.stride(), B * PH * PW,
+        x, taps.contiguous(), b.contiguous() if b is not None else x, y, which, *x.stride(), B * PH * PW,
         C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW,
-        STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
-        BIAS=b is not None, FLAT=flat, BF16=bf16, **tiles,
+        STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool, BIAS=b is not None, FLAT=flat, **tiles,
     )  # fmt: skip
     return y.permute(0, 1, 4, 2, 3), which
 
 
-def input_gradient(
-    g: Tensor, which: Tensor, w: Tensor, size: tuple[int, int], geometry: Geometry, bf16: bool
-) -> Tensor:
+def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int], geometry: Geometry) -> Tensor:
     """dx, n × B × C × H × W, channels last; g is n × B × PH × PW × O, contiguous."""
     n, B, _, _, O = g.shape
-    _, _, C, KH, KW = w.shape
+    _, KH, KW, _, C = taps.shape
     H, W = size
     dx = torch.empty(n, B, H, W, C, device=g.device, dtype=g.dtype)
-    tiles = _tiles(C, O, bf16)
     if geometry.pool > 1:
         g = _unpool(g, which)
     OH, OW = g.shape[2:4]
-    input_gradient_kernel[(-(-B * H * W // tiles["BM"]), n, -(-C // tiles["BN"]))](
-        g, w.permute(0, 3, 4, 2, 1).contiguous(), dx, B * H * W, B,
-        C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW,
-        STRIDE=geometry.stride, PADDING=geometry.padding, BF16=bf16, **tiles,
+    # Tensor cores take a factor that lies across the sum from memory in two bytes only.
+    taps = taps.contiguous() if taps.dtype == torch.bfloat16 else taps.mT.contiguous().mT
+    stride = geometry.stride
+    rows = B * -(-H // stride) * -(-W // stride)
+    tiles = _tiles(C, O, taps.dtype)
+    input_gradient_kernel[(-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"]))](
+        g, taps, dx, *taps.stride()[-2:], B,
+        C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=stride, PADDING=geometry.padding, **tiles,
     )  # fmt: skip
     return dx.permute(0, 1, 4, 2, 3)
 
@@ -75,20 +78,20 @@ def _unpool(g: Tensor, which: Tensor) -> Tensor:
 
 
 def weight_gradient(
-    g: Tensor, which: Tensor, x: Tensor, kernel: tuple[int, int], bias: bool, geometry: Geometry, bf16: bool
+    g: Tensor, which: Tensor, x: Tensor, kernel: tuple[int, int], bias: bool, geometry: Geometry, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """dw, n × O × C × KH × KW, and db, n × O (empty without a bias); g is n × B × PH × PW × O, contiguous."""
+    """dtaps, n × KH × KW × O × C, and db, n × O (empty without a bias); g is n × B × PH × PW × O, contiguous."""
     n, B, PH, PW, O = g.shape
     C, H, W = x.shape[2:]
     KH, KW = kernel
-    J, positions = KH * KW * C, B * PH * PW
+    J, positions, bf16 = KH * KW * C, B * PH * PW, dtype == torch.bfloat16
     # Few columns are no work for tensor cores either way; there tf32 is the faster.
     mode = "tf32" if J <= 32 else "bf16" if bf16 else "bf16x3"
     tiles = _sum_tiles(O, J, bf16)
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
     splits = max(1, min(PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
     steps = -(-positions // (splits * tiles["BP"]))
-    dw = torch.empty(n, splits, O, J, device=g.device)
+    dw = torch.empty(n, splits, KH, KW, O, C, device=g.device)
     db = torch.empty(n, splits, O if bias else 0, device=g.device)
     weight_gradient_kernel[(splits, n, outputs)](
         g, which, x, dw, db, *x.stride(), positions, splits, steps,
@@ -96,24 +99,64 @@ def weight_gradient(
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
         BIAS=bias, MODE=mode, **tiles,
     )  # fmt: skip
-    return dw.sum(dim=1).view(n, O, KH, KW, C).permute(0, 1, 4, 2, 3).contiguous(), db.sum(dim=1)
+    return (dw.squeeze(1), db.squeeze(1)) if splits == 1 else (dw.sum(dim=1), db.sum(dim=1))
 
 
-def _tiles(columns: int, depth: int, bf16: bool) -> dict[str, int]:
+def normalise(
+    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, like x of n × B × C × H × W channels last, and the mean and 1/√variance of every group, n × B × groups."""
+    n, B, C, H, W = x.shape
+    x = x.permute(0, 1, 3, 4, 2).contiguous()
+    y = torch.empty_like(x)
+    mean = torch.empty(n, B, groups, device=x.device)
+    scale = torch.empty_like(mean)
+    normalise_kernel[(B * groups, n)](
+        x, gamma.contiguous(), beta.contiguous(), y, mean, scale, B, eps,
+        C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
+    )  # fmt: skip
+    return y.permute(0, 1, 4, 2, 3), mean, scale
+
+
+def normalise_backward(
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx like x, dγ and dβ (n × C)."""
+    n, B, C, H, W = x.shape
+    groups = mean.shape[-1]
+    x, g = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
+    dx = torch.empty_like(x)
+    dgamma, dbeta = torch.empty(n, B, C, device=x.device), torch.empty(n, B, C, device=x.device)
+    normalise_backward_kernel[(B * groups, n)](
+        g, x, gamma.contiguous(), beta.contiguous(), mean, scale, dx, dgamma, dbeta, B,
+        C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
+    )  # fmt: skip
+    return dx.permute(0, 1, 4, 2, 3), dgamma.sum(dim=1), dbeta.sum(dim=1)
+
+
+def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
     """Rows, columns and depth of the tiles of a product with so many columns and so deep."""
-    wide = columns > 64
+    bf16 = dtype == torch.bfloat16
     return {
-        "BM": 128, "BN": min(128, _power(columns)), "BK": min(64 if bf16 else 32, _power(depth)),
-        "num_warps": 8 if wide else 4, "num_stages": 3,
+        "BM": 128, "BN": min(256 if bf16 else 128, _power(columns)), "BK": min(64 if bf16 else 32, _power(depth)),
+        "num_warps": 8 if columns > 64 else 4, "num_stages": 3,
     }  # fmt: skip
 
 
 def _sum_tiles(outputs: int, columns: int, bf16: bool) -> dict[str, int]:
     """The same for a sum over positions."""
     return {
-        "BO": min(64, _power(outputs)), "BN": min(128, _power(columns)), "BP": 64 if columns <= 32 else 32,
-        "num_warps": 4, "num_stages": 2,
+        "BO": min(128 if bf16 else 64, _power(outputs)), "BN": min(128, _power(columns)),
+        "BP": 64 if columns <= 32 or bf16 else 32, "num_warps": 4, "num_stages": 3 if bf16 else 2,
     }  # fmt: skip
+
+
+def _group_tiles(channels: int, positions: int) -> dict[str, int]:
+    """Positions and channels that a program of the normalisation holds at once."""
+    BC = triton.next_power_of_2(channels)
+    large = positions >= 1024
+    BP = min(triton.next_power_of_2(positions), max(1, (8192 if large else 4096) // BC))
+    return {"BP": BP, "BC": BC, "num_warps": 16 if large else 8 if positions >= 256 else 4}
 
 
 def _power(size: int) -> int:

@@ -1,7 +1,8 @@
 """The stacked convolution as torch operators: opaque to the compiler, differentiable, and known to `vmap`.
 
 On a GPU they launch the Triton kernels; on a CPU they loop over the clients with torch's own convolution, which is
-what the tests compare with.
+what the tests compare with. Weights come as `taps`, n × KH × KW × O × C, in the precision of the products: made once
+in the order in which the kernels read them, for the way there and back.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.mapping import mapped
 
 
 @torch.library.custom_op("fedhv::convolve", mutates_args=())
-def _convolve(
-    x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, bf16: bool
-) -> tuple[Tensor, Tensor]:
+def _convolve(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int) -> tuple[Tensor, Tensor]:
     geometry = Geometry(stride, padding, pool)
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        return launch.forward(x, w, b, geometry, bf16)
+        return launch.forward(x, taps, b, geometry)
+    w = taps.permute(0, 3, 4, 1, 2)
     ys, places = [], []
     for i in range(len(x)):
         y = F.conv2d(x[i], w[i], None if b is None else b[i], stride, padding)
@@ -39,30 +40,28 @@ def _convolve(
 
 
 @_convolve.register_fake
-def _(
-    x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, bf16: bool
-) -> tuple[Tensor, Tensor]:
-    rows, columns = Geometry(stride, padding, pool).output(*x.shape[3:], *w.shape[3:])
-    dtype = torch.bfloat16 if bf16 and x.device.type == "cuda" else torch.float32
-    y = torch.empty(*x.shape[:2], rows, columns, w.shape[1], device=x.device, dtype=dtype)
+def _(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int) -> tuple[Tensor, Tensor]:
+    rows, columns = Geometry(stride, padding, pool).output(*x.shape[3:], *taps.shape[1:3])
+    y = torch.empty(*x.shape[:2], rows, columns, taps.shape[3], device=x.device, dtype=taps.dtype)
     which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 else y.new_empty(0, dtype=torch.uint8)
     return y.permute(0, 1, 4, 2, 3), which
 
 
 @torch.library.custom_op("fedhv::convolve_backward", mutates_args=())
 def _convolve_backward(
-    g: Tensor, which: Tensor, x: Tensor, w: Tensor,
-    bias: bool, needs_input: bool, stride: int, padding: int, pool: int, bf16: bool,
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor,
+    bias: bool, needs_input: bool, stride: int, padding: int, pool: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     geometry = Geometry(stride, padding, pool)
-    n, (H, W), (KH, KW) = len(x), x.shape[3:], w.shape[3:]
+    n, (H, W), (KH, KW) = len(x), x.shape[3:], taps.shape[1:3]
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
         nothing = g.new_empty(0)
         g = g.permute(0, 1, 3, 4, 2).contiguous()
-        dx = launch.input_gradient(g, which, w, (H, W), geometry, bf16) if needs_input else nothing
-        return dx, *launch.weight_gradient(g, which, x, (KH, KW), bias, geometry, bf16)
+        dx = launch.input_gradient(g, which, taps, (H, W), geometry) if needs_input else nothing
+        return dx, *launch.weight_gradient(g, which, x, (KH, KW), bias, geometry, taps.dtype)
+    w = taps.permute(0, 3, 4, 1, 2)
     parts = []
     for i in range(n):
         full = _unpool(g[i], which[i], geometry, (H, W), (KH, KW)) if pool > 1 else g[i].contiguous()
@@ -75,22 +74,22 @@ def _convolve_backward(
     dx = (
         torch.stack([p[0].permute(0, 2, 3, 1) for p in parts]).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
     )
-    dw = torch.stack([p[1] for p in parts])
+    dtaps = torch.stack([p[1].permute(2, 3, 0, 1) for p in parts])
     db = torch.stack([p[2] for p in parts]) if bias else g.new_empty(n, 0)
-    return dx, dw, db
+    return dx, dtaps, db
 
 
 @_convolve_backward.register_fake
 def _(
-    g: Tensor, which: Tensor, x: Tensor, w: Tensor,
-    bias: bool, needs_input: bool, stride: int, padding: int, pool: int, bf16: bool,
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor,
+    bias: bool, needs_input: bool, stride: int, padding: int, pool: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     n, B, C, H, W = x.shape
     dx = g.new_empty(n, B, H, W, C).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
     return (
         dx,
-        torch.empty_like(w, dtype=torch.float32, memory_format=torch.contiguous_format),
-        w.new_empty(n, w.shape[1] if bias else 0, dtype=torch.float32),
+        taps.new_empty(taps.shape, dtype=torch.float32),
+        taps.new_empty(n, taps.shape[3] if bias else 0, dtype=torch.float32),
     )
 
 
@@ -105,52 +104,43 @@ def _unpool(g: Tensor, which: Tensor, geometry: Geometry, size: tuple[int, int],
 
 
 class Convolve(torch.autograd.Function):
-    """n clients' convolutions, differentiable; `vmap` adds its axis to the clients'."""
+    """n clients' convolutions, differentiable; `vmap` adds its axis to the clients'.
+
+    The gradient belongs to w, n × O × C × KH × KW in float32; `taps` are the same numbers as the kernels take them.
+    """
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, bf16: bool) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
         """y and which of its windows' places were largest."""
-        y, which = _convolve(x, w, b, geometry.stride, geometry.padding, geometry.pool, bf16)
+        y, which = _convolve(x, taps, b, geometry.stride, geometry.padding, geometry.pool)
         return y, which
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keep what the way back needs."""
-        x, w, b, ctx.geometry, ctx.bf16 = inputs
+        x, _, taps, b, ctx.geometry = inputs
         ctx.bias = b is not None
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(x, w, output[1])
+        ctx.save_for_backward(x, taps, output[1])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x (where it needs one), w and b."""
-        x, w, which = ctx.saved_tensors
+        x, taps, which = ctx.saved_tensors
         geometry, needs_input = ctx.geometry, ctx.needs_input_grad[0]
-        dx, dw, db = _convolve_backward(
-            g, which, x, w, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool, ctx.bf16
+        dx, dtaps, db = _convolve_backward(
+            g, which, x, taps, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
         )
         dx = dx.to(x.dtype) if needs_input else None
-        return dx, dw, db if ctx.bias else None, None, None
+        return dx, dtaps.permute(0, 3, 4, 1, 2), None, db if ctx.bias else None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry,
-        bf16: bool,
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None,
+        geometry: Geometry,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:  # fmt: skip
         """The clients of all mapped calls in one."""
-        size = info.batch_size
-
-        def stacked(value: Tensor | None, dim: int | None) -> Tensor | None:
-            if value is None:
-                return None
-            moved = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
-            return moved.flatten(0, 1)
-
-        inner = len(x) if in_dims[0] is None else x.shape[0 if in_dims[0] else 1]
-        y, which = Convolve.apply(
-            stacked(x, in_dims[0]), stacked(w, in_dims[1]), stacked(b, in_dims[2]), geometry, bf16
-        )
-        split = (size, inner)
+        (y, which), split = mapped(Convolve, info.batch_size, in_dims, x, w, taps, b, geometry)
         if geometry.pool > 1:
             return (y.unflatten(0, split), which.unflatten(0, split)), (0, 0)
         return (y.unflatten(0, split), which), (0, None)
@@ -159,6 +149,7 @@ class Convolve(torch.autograd.Function):
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
     """One client's convolution of images B × C × H × W."""
     bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
-    y, _ = Convolve.apply(x[None], w[None], None if b is None else b[None], geometry, bf16)
+    taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32).contiguous()
+    y, _ = Convolve.apply(x[None], w[None], taps[None], None if b is None else b[None], geometry)
     out: Tensor = y.squeeze(0)  # a view also on the way back, which y[0] is not
     return out

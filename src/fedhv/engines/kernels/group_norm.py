@@ -1,0 +1,122 @@
+"""The stacked GroupNorm as torch operators, like the convolution's: Triton on a GPU, plain operations on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedhv.engines.kernels.mapping import mapped
+
+
+@torch.library.custom_op("fedhv::normalise", mutates_args=())
+def _normalise(
+    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    if x.device.type == "cuda":
+        from fedhv.engines.kernels import launch
+
+        return launch.normalise(x, gamma, beta, groups, eps, relu)
+    variance, mean = torch.var_mean(x.float().unflatten(2, (groups, -1)), dim=(3, 4, 5), correction=0)
+    scale = torch.rsqrt(variance + eps)
+    y = _affine(_normal(x, mean, scale), gamma, beta)
+    y = (y.relu() if relu else y).to(x.dtype)
+    return _channels_last(y), mean, scale
+
+
+@_normalise.register_fake
+def _(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
+    mean = x.new_empty(*x.shape[:2], groups, dtype=torch.float32)
+    return _like(x), mean, torch.empty_like(mean)
+
+
+@torch.library.custom_op("fedhv::normalise_backward", mutates_args=())
+def _normalise_backward(
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    if x.device.type == "cuda":
+        from fedhv.engines.kernels import launch
+
+        return launch.normalise_backward(g, x, gamma, beta, mean, scale, relu)
+    normal = _normal(x, mean, scale)
+    grads = torch.where(_affine(normal, gamma, beta) > 0, g, 0.0) if relu else g
+    grads = grads.float()
+    groups = mean.shape[-1]
+    wide = (grads * gamma[:, None, :, None, None]).unflatten(2, (groups, -1))
+    normal_groups = normal.unflatten(2, (groups, -1))
+    level = wide.mean(dim=(3, 4, 5), keepdim=True)
+    along = (wide * normal_groups).mean(dim=(3, 4, 5), keepdim=True)
+    dx = scale[..., None, None, None] * (wide - level - normal_groups * along)
+    dgamma, dbeta = (grads * normal).sum(dim=(1, 3, 4)), grads.sum(dim=(1, 3, 4))
+    return _channels_last(dx.flatten(2, 3).to(x.dtype)), dgamma, dbeta
+
+
+@_normalise_backward.register_fake
+def _(
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    n, _, C, _, _ = x.shape
+    dgamma = x.new_empty(n, C, dtype=torch.float32)
+    return _like(x), dgamma, torch.empty_like(dgamma)
+
+
+def _like(x: Tensor) -> Tensor:
+    n, B, C, H, W = x.shape
+    return x.new_empty(n, B, H, W, C).permute(0, 1, 4, 2, 3)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+
+
+def _normal(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    grouped = x.float().unflatten(2, (mean.shape[-1], -1))
+    centred: Tensor = grouped - mean[..., None, None, None]
+    return (centred * scale[..., None, None, None]).flatten(2, 3)
+
+
+def _affine(normal: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    return normal * gamma[:, None, :, None, None] + beta[:, None, :, None, None]
+
+
+class Normalise(torch.autograd.Function):
+    """GroupNorm of n clients' images with every client's own γ and β (n × C), and ReLU behind it; differentiable."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """y, and what the way back needs: every group's mean and 1/√(variance + ε)."""
+        y, mean, scale = _normalise(x, gamma, beta, groups, eps, relu)
+        return y, mean, scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Keep the input, not the output: the next convolution keeps that."""
+        x, gamma, beta, _, _, ctx.relu = inputs
+        _, mean, scale = output
+        ctx.mark_non_differentiable(mean, scale)
+        ctx.save_for_backward(x, gamma, beta, mean, scale)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of x, γ and β."""
+        x, gamma, beta, mean, scale = ctx.saved_tensors
+        dx, dgamma, dbeta = _normalise_backward(g, x, gamma, beta, mean, scale, ctx.relu)
+        return dx, dgamma, dbeta, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], *arguments: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, int, int]]:
+        """The clients of all mapped calls in one."""
+        outputs, split = mapped(Normalise, info.batch_size, in_dims, *arguments)
+        return tuple(output.unflatten(0, split) for output in outputs), (0, 0, 0)
+
+
+def normalise(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool) -> Tensor:
+    """One client's images B × C × H × W, normalised in float32 whatever they are kept in."""
+    y, _, _ = Normalise.apply(x[None], gamma[None], beta[None], groups, eps, relu)
+    out: Tensor = y.squeeze(0)
+    return out

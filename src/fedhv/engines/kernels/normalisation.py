@@ -1,0 +1,112 @@
+"""GroupNorm of n clients' images, each client with its own scale and shift, with the ReLU behind it, in Triton.
+
+One program takes one group of one image, which lies in memory as H·W short rows of channels. It goes over them twice;
+the second time they come from the cache, so that memory is read once and written once.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def normalise_kernel(
+    x, gamma, beta, y, mean, scale,
+    IMAGES, EPS,
+    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """y = γ (x − mean) · scale + β, with scale = 1/√(variance + EPS), and ReLU of it."""
+    D: tl.constexpr = C // GROUPS
+    n, group, part = _whose(IMAGES, GROUPS)
+    c = tl.arange(0, BC)
+    x += part // GROUPS * (POSITIONS * C) + group * D
+    y += part // GROUPS * (POSITIONS * C) + group * D
+    # Sums of differences to one of the values: a mean far from 0 costs no digits of the variance.
+    origin = tl.load(x).to(tl.float32)
+    first = tl.zeros((BP, BC), dtype=tl.float32)
+    second = tl.zeros((BP, BC), dtype=tl.float32)
+    for start in range(0, POSITIONS, BP):
+        p = start + tl.arange(0, BP)
+        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+        values = tl.load(x + p[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
+        values = tl.where(mask, values - origin, 0.0)
+        first += values
+        second += values * values
+    shift = tl.sum(first) / (POSITIONS * D)
+    centre = origin + shift
+    factor = 1 / tl.sqrt_rn(tl.maximum(tl.sum(second) / (POSITIONS * D) - shift * shift, 0.0) + EPS)
+    tl.store(mean + part, centre)
+    tl.store(scale + part, factor)
+    weight = tl.load(gamma + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    bias = tl.load(beta + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    for start in range(0, POSITIONS, BP):
+        p = start + tl.arange(0, BP)
+        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+        at = p[:, None] * C + c[None, :]
+        values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        values = (values - centre) * factor * weight[None, :] + bias[None, :]
+        if RELU:
+            values = tl.where(values > 0, values, 0.0)
+        tl.store(y + at, values.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def normalise_backward_kernel(
+    g, x, gamma, beta, mean, scale, dx, dgamma, dbeta,
+    IMAGES,
+    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """dx, and this image's parts of dγ and dβ, n × IMAGES × C."""
+    D: tl.constexpr = C // GROUPS
+    n, group, part = _whose(IMAGES, GROUPS)
+    c = tl.arange(0, BC)
+    image = part // GROUPS
+    x += image * (POSITIONS * C) + group * D
+    g += image * (POSITIONS * C) + group * D
+    dx += image * (POSITIONS * C) + group * D
+    weight = tl.load(gamma + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    bias = tl.load(beta + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    centre, factor = tl.load(mean + part), tl.load(scale + part)
+    with_normal = tl.zeros((BP, BC), dtype=tl.float32)
+    alone = tl.zeros((BP, BC), dtype=tl.float32)
+    for start in range(0, POSITIONS, BP):
+        p = start + tl.arange(0, BP)
+        normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+        with_normal += grads * normal
+        alone += grads
+    dweight, dbias = tl.sum(with_normal, axis=0), tl.sum(alone, axis=0)
+    tl.store(dgamma + image * C + group * D + c, dweight, mask=c < D)
+    tl.store(dbeta + image * C + group * D + c, dbias, mask=c < D)
+    along = tl.sum(dweight * weight) / (POSITIONS * D)
+    level = tl.sum(dbias * weight) / (POSITIONS * D)
+    for start in range(0, POSITIONS, BP):
+        p = start + tl.arange(0, BP)
+        normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+        out = factor * (grads * weight[None, :] - level - normal * along)
+        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+        tl.store(dx + p[:, None] * C + c[None, :], out.to(dx.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _whose(IMAGES, GROUPS: tl.constexpr):
+    """The client, the group, and the number of this part among all images' groups."""
+    n = tl.program_id(1).to(tl.int64)
+    return n, tl.program_id(0) % GROUPS, n * IMAGES * GROUPS + tl.program_id(0)
+
+
+@triton.jit
+def _normal_and_gradient(
+    g, x, p, c, centre, factor, weight, bias,
+    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Normalised values, and the gradient where ReLU lets it through; 0 outside."""
+    mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+    at = p[:, None] * C + c[None, :]
+    normal = (tl.load(x + at, mask=mask, other=0.0).to(tl.float32) - centre) * factor
+    grads = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
+    if RELU:
+        grads = tl.where(normal * weight[None, :] + bias[None, :] > 0, grads, 0.0)
+    return normal, grads
