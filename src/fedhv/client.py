@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedhv.cohort import Cohort, ReportBudget, minibatches, report_positions
-from fedhv.compression import compress
+from fedhv.compression import compress, inner_products
 from fedhv.errors import InputError
 from fedhv.messages import (
     GramTerms,
@@ -185,6 +185,13 @@ class Client:
                 rows.append(self.gradient(theta, batch, task))
         return torch.stack(rows)
 
+    def gram_terms(self, mine: TaskGradientsReply, S: Tensor) -> GramTermsReply:
+        """A client's part in the estimate of the Gram matrix; S is the compressed sum of all compressed gradients."""
+        A, C = self.layout.shared(mine.kept).T, mine.compressed.dense()
+        D, others = A - C, S - C
+        known = inner_products(A, A) + inner_products(C, others) + 2 * inner_products(D, others)
+        return GramTermsReply(known, inner_products(D, D))
+
     def answer(self, request: Request, cohort: Cohort, k: int) -> Reply:
         """Client k's answer to a request."""
         match request:
@@ -203,10 +210,7 @@ class Client:
                 rng = cohort.stream(Purpose.COMPRESSION, k)
                 return TaskGradientsReply(compress(self.layout.shared(kept).T, extra_upload, rng), kept)
             case GramTerms(total, gradients):
-                mine = gradients.of(k)
-                A, C, S = self.layout.shared(mine.kept).T, mine.compressed.dense(), total.dense()
-                D = A - C
-                return GramTermsReply(A.T @ A + C.T @ (S - C) + 2 * D.T @ (S - C), D.T @ D)
+                return self.gram_terms(gradients.of(k), total.dense())
 
     @contextmanager
     def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:

@@ -13,6 +13,10 @@ from torch import Tensor
 
 POWER_ITERATIONS = 2
 
+ALIGNMENT = 16
+BLOCK = 4096
+"""So many rows of a tall matrix are one block of a sum over its rows."""
+
 
 @dataclass(frozen=True)
 class Compressed:
@@ -24,7 +28,8 @@ class Compressed:
 
     def dense(self) -> Tensor:
         """The d × m matrix that the factors stand for."""
-        return _unstack(self.left @ self.right, *self.shape)
+        product = _padded(self.left) @ _padded(self.right)
+        return _unstack(product[: len(self.left), : self.right.shape[1]], *self.shape)
 
 
 def rank(d: int, m: int, extra_upload: float) -> int:
@@ -51,25 +56,56 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
     same product as UΣVᵀ of a randomised SVD of that rank, without decomposing anything.
     """
     _, d, m = matrices.shape
+    rows, columns, r = stack_shape(d, m, extra_upload)
     B = _stack(matrices)
-    _, columns, r = stack_shape(d, m, extra_upload)
-    Q = _orthonormal(B @ torch.from_numpy(_normal(rngs, columns, r)).to(B))
+    Q = _orthonormal(B @ _sketches(rngs, columns, r, B))
     for _ in range(POWER_ITERATIONS):
         Q = _orthonormal(B.mT @ Q)
         Q = _orthonormal(B @ Q)
     P = Q.mT @ B
-    return [Compressed(left, right, (d, m)) for left, right in zip(Q, P, strict=True)]
+    factors = zip(Q[:, :rows, :r], P[:, :r, :columns], strict=True)  # without what only fills up
+    return [Compressed(left, right, (d, m)) for left, right in factors]
 
 
-def _normal(rngs: Sequence[np.random.Generator], rows: int, columns: int) -> np.ndarray:
-    """Standard normal numbers from every generator, drawn side by side: there may be millions."""
-    out = np.empty((len(rngs), rows, columns), np.float32)
+def inner_products(X: Tensor, Y: Tensor) -> Tensor:
+    """XᵀY of two tall matrices, d × m: every column of one with every column of the other."""
+    whole = len(X) // BLOCK * BLOCK if X.is_cuda else 0
+    if whole == 0:
+        return X.mT @ Y
+    # The library gives such a product to a few of a GPU's processors; in blocks it occupies all of them.
+    left, right = (torch.unflatten(Z[:whole], 0, (-1, BLOCK)) for Z in (X, Y))
+    return (left.mT @ right).sum(dim=0) + X[whole:].mT @ Y[whole:]
+
+
+def _aligned(size: int, device: torch.device) -> int:
+    """The next multiple of 16 on a GPU, whose tensor cores are several times slower at other sizes."""
+    return size + -size % ALIGNMENT if device.type == "cuda" else size
+
+
+def _padded(matrix: Tensor) -> Tensor:
+    """With zero rows and columns up to aligned sizes."""
+    rows, columns = matrix.shape
+    more_rows, more_columns = (_aligned(size, matrix.device) - size for size in (rows, columns))
+    return torch.nn.functional.pad(matrix, (0, more_columns, 0, more_rows))
+
+
+def _sketches(rngs: Sequence[np.random.Generator], rows: int, columns: int, B: Tensor) -> Tensor:
+    """Ω from every generator, independent entries symmetric about 0, and zeros up to aligned sizes.
+
+    Any such distribution spans the range as well as the normal one. Uniform integers of two bytes are drawn many times
+    faster, and there may be millions; generators draw side by side, into memory that a GPU fetches by itself.
+    """
+    drawn = torch.empty(len(rngs), rows, columns, dtype=torch.int16, pin_memory=B.is_cuda)
+
+    def draw(rng: np.random.Generator, out: np.ndarray) -> None:
+        words = rng.bit_generator.random_raw(-(-out.size // 4))
+        out.reshape(-1)[:] = words.view(np.int16)[: out.size]
+
     with ThreadPoolExecutor() as threads:
-        for drawn in [
-            threads.submit(rng.standard_normal, dtype=np.float32, out=o) for rng, o in zip(rngs, out, strict=True)
-        ]:
-            drawn.result()
-    return out
+        list(threads.map(draw, rngs, drawn.numpy()))
+    omega = B.new_zeros(len(rngs), B.shape[-1], _aligned(columns, B.device))
+    omega[:, :rows, :columns] = drawn.to(B.device, non_blocking=True).to(B.dtype).add_(0.5).mul_(2.0**-15)
+    return omega
 
 
 def _orthonormal(X: Tensor) -> Tensor:
@@ -78,9 +114,8 @@ def _orthonormal(X: Tensor) -> Tensor:
     All matrix products, so that a batch runs at the speed of the hardware. The ridge keeps the factor finite where
     columns are dependent; it is far below what single precision resolves.
     """
-    wide = X.double().nan_to_num(
-        0.0, 0.0, 0.0
-    )  # what is not finite has no basis; its product with B shows that it is not
+    # What is not finite has no basis; its product with B shows that it is not.
+    wide = X.double().nan_to_num(0.0, 0.0, 0.0)
     gram = wide.mT @ wide
     scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
@@ -93,14 +128,20 @@ def _orthonormal(X: Tensor) -> Tensor:
 
 
 def _stack(matrices: Tensor) -> Tensor:
-    """Cut d × m matrices into blocks of ⌊√(dm)⌋ rows, zero padded, and lay the blocks side by side."""
+    """Cut d × m matrices into blocks of ⌊√(dm)⌋ rows, zero padded, and lay the blocks side by side.
+
+    The result has more zero rows and columns, up to aligned sizes.
+    """
     n, d, m = matrices.shape
     rows = math.isqrt(d * m)
     blocks = -(-d // rows)
-    padded = torch.nn.functional.pad(matrices, (0, 0, 0, blocks * rows - d))
-    return padded.view(n, blocks, rows, m).transpose(1, 2).reshape(n, rows, blocks * m)
+    padded = torch.nn.functional.pad(matrices.mT, (0, blocks * rows - d))
+    stacked = matrices.new_zeros(n, *(_aligned(size, matrices.device) for size in (rows, blocks * m)))
+    stacked[:, :rows, : blocks * m].view(n, rows, blocks, m)[:] = padded.view(n, m, blocks, rows).permute(0, 3, 2, 1)
+    return stacked
 
 
 def _unstack(stacked: Tensor, d: int, m: int) -> Tensor:
+    """The d × m matrix back again, every column of it in one piece."""
     rows, columns = stacked.shape
-    return stacked.view(rows, columns // m, m).transpose(0, 1).reshape(-1, m)[:d]
+    return stacked.view(rows, columns // m, m).permute(2, 1, 0).reshape(m, -1)[:, :d].T

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from fedhv.errors import InputError
 from fedhv.pooling import with_fast_pooling
 
+Place = tuple[dict[str, Any], str]
+"""A module's own table of parameters and a name in it; for the time of a call a view of θ is put there."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -74,6 +77,9 @@ class Layout:
 
     def shared(self, vectors: Tensor) -> Tensor:
         """The shared part of vectors whose last axis is θ's."""
+        mine = [i for i, owner in enumerate(self.owners) if owner < 0]
+        if mine == list(range(len(mine))):  # mostly they come first: one copy, not one for every parameter
+            return vectors[..., : self.d_shared].contiguous()
         parts = torch.split(vectors, self.sizes, dim=-1)
         return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
 
@@ -144,17 +150,17 @@ class Network:
         try:
             for whole, value in parameters.items():
                 for slots, name in self._places[whole]:
-                    slots[name] = value  # type: ignore[assignment]  # a view of θ stands in for a parameter
+                    slots[name] = value
             return self.module(inputs)
         finally:
             for slots, name, parameter in own:
                 slots[name] = parameter
 
 
-def _places(module: nn.Module) -> dict[str, list[tuple[dict[str, nn.Parameter | None], str]]]:
+def _places(module: nn.Module) -> dict[str, list[Place]]:
     """For every parameter where its module keeps it: in several places, where modules share it."""
     names = {parameter: name for name, parameter in module.named_parameters()}
-    found: dict[str, list[tuple[dict[str, nn.Parameter | None], str]]] = {name: [] for name in names.values()}
+    found: dict[str, list[Place]] = {name: [] for name in names.values()}
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
             if parameter is not None:

@@ -53,7 +53,7 @@ class FedCMOO(Method):
         terms = yield GramTerms(S, gradients, self.extra_upload)
         # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
         left = [k in set(terms.cohort.clients) for k in gradients.cohort.clients]
-        gram = gram_estimate(float(C[left].double().square().sum()), terms)
+        gram = gram_estimate(float(torch.linalg.vector_norm(C[left], dtype=torch.float64)) ** 2, terms)
         w = torch.from_numpy(self.descend_weights(gram, state.weights.double().numpy())).float()
         replies = yield Train(state.model, w, first=gradients)
         return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record={"weights": w})
