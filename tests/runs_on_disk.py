@@ -6,7 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import fedhv.jobs
 from fedhv.history import read_history
+
+
+def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes."""
+    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(fedhv.jobs, "SHARE_OF_CHECKPOINTS", float("inf"))
 
 
 def timeless(value: Any) -> Any:

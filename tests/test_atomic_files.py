@@ -10,9 +10,8 @@ import time
 
 import pytest
 import torch
-from runs_on_disk import contents
+from runs_on_disk import contents, save_every_round
 
-import fedhv.jobs
 from fedhv import FedHVError, InputError, State, run
 from fedhv.checkpoint import NAME, PREVIOUS, read_checkpoint
 from fedhv.engines import Sequential
@@ -129,7 +128,7 @@ class FullAfter(Observer):
 
 @pytest.mark.parametrize("how", ["full", "read-only", "vanished"])
 def test_a_run_stops_with_the_reason_and_what_was_written_before_is_intact(how, tmp_path, monkeypatch, random_problem):
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    save_every_round(monkeypatch)
     folder, changes = tmp_path / "r", ["training.batch_size=4", "training.local_steps=1"]
     options = {"rounds": 6, "override": changes, "engine": "sequential"}
     with monkeypatch.context() as broken, pytest.raises(FedHVError, match="could not be written") as caught:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from problems import SETTING, benchmark
+from runs_on_disk import save_every_round
 from safetensors.torch import load_file, save_file
 
 import fedhv
-import fedhv.jobs
 from fedhv import FedHVError, InputError, Problem
 from fedhv.client import Client
 from fedhv.cohort import Cohort, LocalTraining
@@ -31,7 +31,7 @@ def original(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     (place / "small.toml").write_text(SETTING)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+        save_every_round(patch)
         fedhv.run(str(place / "small.toml"), rounds=ROUNDS, out=place / "run", reference=REFERENCE, seed=3)
     return place / "run"
 

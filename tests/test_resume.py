@@ -4,8 +4,9 @@ import signal
 from dataclasses import dataclass
 
 import pytest
+from observers import Watch
 from problems import SETTING, everything_random
-from runs_on_disk import contents
+from runs_on_disk import contents, save_every_round
 
 import fedhv.jobs
 from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, run
@@ -43,24 +44,6 @@ CHANGES = ["federation.participants=3", "training.batch_size=4", "training.local
            "evaluation.every=2", "calibration.rounds=3", "calibration.seeds=[0, 1]"]  # fmt: skip
 
 
-class StopAfter(Observer):
-    """Interrupts after a round of the run with this label, and keeps what is said."""
-
-    def __init__(self, round=None, label="", error=KeyboardInterrupt):
-        self.at, self.of, self.error = round, label, error
-        self.label, self.said, self.done = "", [], None
-
-    def say(self, text):
-        self.said.append(text)
-
-    def start(self, label, rounds, done=0):
-        self.label, self.done = label, done
-
-    def round(self, round):
-        if round.number == self.at and self.of in self.label:
-            raise self.error
-
-
 def play(method, folder, observer=None, resume=False, rounds=6):
     return run(
         everything_random(), method, seed=3, rounds=rounds, out=folder, override=CHANGES, resume=resume,
@@ -74,12 +57,12 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(name, after, t
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(METHODS[name], whole)
     with pytest.raises(Interrupted, match=f"Stopped after round {after} of 6; the run in .* can be resumed"):
-        play(METHODS[name], broken, StopAfter(after))
+        play(METHODS[name], broken, Watch(after))
     assert not (broken / "summary.json").exists()
     assert len(read_history(broken)) == after
-    watch = StopAfter()
+    watch = Watch()
     result = play(METHODS[name], broken, watch, resume=True)
-    assert watch.done == after
+    assert watch.started[-1][1] == after
     assert contents(broken) == contents(whole)
     assert [record["round"] for record in result.history] == [1, 2, 3, 4, 5, 6]
 
@@ -89,7 +72,7 @@ def test_a_run_may_be_interrupted_after_every_round(tmp_path):
     play(METHODS["fedhv"], whole)
     for after in range(1, 6):
         with pytest.raises(Interrupted):
-            play(METHODS["fedhv"], broken, StopAfter(after), resume=True)
+            play(METHODS["fedhv"], broken, Watch(after), resume=True)
     play(METHODS["fedhv"], broken, resume=True)
     assert contents(broken) == contents(whole)
 
@@ -99,7 +82,7 @@ def test_a_run_may_be_interrupted_while_it_calibrates(label, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(FedHV(), whole)
     with pytest.raises(Interrupted):
-        play(FedHV(), broken, StopAfter(2, label))
+        play(FedHV(), broken, Watch(2, label))
     play(FedHV(), broken, resume=True)
     assert contents(broken) == contents(whole)
     references = [(folder / "reference.toml").read_text().split("\nseconds")[0] for folder in (whole, broken)]
@@ -108,9 +91,9 @@ def test_a_run_may_be_interrupted_while_it_calibrates(label, tmp_path):
 
 def test_a_finished_calibration_is_not_repeated(tmp_path):
     with pytest.raises(Interrupted):
-        play(FedHV(), tmp_path, StopAfter(2, "fedhv"))
+        play(FedHV(), tmp_path, Watch(2, "fedhv"))
     before = (tmp_path / "reference.toml").read_bytes()
-    watch = StopAfter()
+    watch = Watch()
     play(FedHV(), tmp_path, watch, resume=True)
     assert (tmp_path / "reference.toml").read_bytes() == before
     assert not any("Calibrating" in text for text in watch.said)
@@ -122,18 +105,38 @@ def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(betw
     play(METHODS["fedhv"], whole)
     monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", between)
     with pytest.raises(ZeroDivisionError):
-        play(METHODS["fedhv"], broken, StopAfter(4, error=ZeroDivisionError))
+        play(METHODS["fedhv"], broken, Watch(4, error=ZeroDivisionError))
     assert (broken / CHECKPOINT).exists() == (between == 0)
     assert len(read_history(broken)) == 4
     play(METHODS["fedhv"], broken, resume=True)
     assert contents(broken) == contents(whole)
 
 
+def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(tmp_path, monkeypatch):
+    clock, saved = [0.0], []
+
+    class Watch(Observer):
+        def round(self, round):
+            clock[0] += 10
+
+    def slow(folder, checkpoint):
+        clock[0] += 1
+        saved.append(checkpoint.round)
+        save_checkpoint(folder, checkpoint)
+
+    save_checkpoint = fedhv.jobs.save_checkpoint
+    monkeypatch.setattr(fedhv.jobs, "save_checkpoint", slow)
+    monkeypatch.setattr(fedhv.jobs.time, "monotonic", lambda: clock[0])
+    assert fedhv.jobs.SHARE_OF_CHECKPOINTS == 0.02  # a second's work is done every fifty seconds
+    play(Uniform(), tmp_path / "run", Watch(), rounds=12)
+    assert saved == [2, 8, 12]
+
+
 def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(METHODS["uniform"], whole)
     with pytest.raises(Interrupted):
-        play(METHODS["uniform"], broken, StopAfter(2))
+        play(METHODS["uniform"], broken, Watch(2))
     lines = (whole / HISTORY).read_bytes().split(b"\n")
     (broken / HISTORY).write_bytes(b"\n".join(lines[:4]) + b"\n" + lines[4][:17])
     play(METHODS["uniform"], broken, resume=True)
@@ -143,20 +146,20 @@ def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_p
 def test_a_corrupt_newest_checkpoint_costs_a_round_and_is_said(tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(METHODS["fedcmoo"], whole)
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    save_every_round(monkeypatch)
     with pytest.raises(Interrupted):
-        play(METHODS["fedcmoo"], broken, StopAfter(4))
+        play(METHODS["fedcmoo"], broken, Watch(4))
     (broken / CHECKPOINT).write_bytes(b"not a checkpoint")
-    watch = StopAfter()
+    watch = Watch()
     play(METHODS["fedcmoo"], broken, watch, resume=True)
     assert any("corrupt" in text and "after round 3" in text for text in watch.said)
     assert contents(broken) == contents(whole)
 
 
 def test_two_corrupt_checkpoints_are_refused_and_everything_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    save_every_round(monkeypatch)
     with pytest.raises(Interrupted):
-        play(METHODS["uniform"], tmp_path, StopAfter(4))
+        play(METHODS["uniform"], tmp_path, Watch(4))
     for name in (CHECKPOINT, PREVIOUS):
         (tmp_path / name).write_bytes(b"not a checkpoint")
     history = (tmp_path / HISTORY).read_bytes()
@@ -195,14 +198,14 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path):
 )
 def test_another_run_is_not_resumed_in_its_place(method, rounds, key, tmp_path):
     with pytest.raises(Interrupted):
-        play(METHODS["uniform"], tmp_path, StopAfter(2))
+        play(METHODS["uniform"], tmp_path, Watch(2))
     with pytest.raises(InputError, match=f"is of another run: .*{key}"):
         play(method, tmp_path, resume=True, rounds=rounds)
 
 
 def test_a_run_is_not_resumed_with_another_reference(tmp_path):
     with pytest.raises(Interrupted):
-        play(METHODS["fedhv"], tmp_path, StopAfter(2))
+        play(METHODS["fedhv"], tmp_path, Watch(2))
     with pytest.raises(InputError, match="holds another reference than the given one"):
         play(FedHV(reference=(4.0, 4.0), report=2, server_lr=1.1), tmp_path, resume=True)
     with pytest.raises(InputError, match="holds another reference than the given one"):
@@ -224,7 +227,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
 
 def test_two_processes_do_not_play_one_run(tmp_path):
     with pytest.raises(Interrupted):
-        play(METHODS["uniform"], tmp_path, StopAfter(2))
+        play(METHODS["uniform"], tmp_path, Watch(2))
     with locked(tmp_path), pytest.raises(InputError, match="Another process is using"):
         play(METHODS["uniform"], tmp_path, resume=True)
 
@@ -237,7 +240,7 @@ def test_a_run_that_was_killed_while_it_wrote_its_first_file_starts_anew(tmp_pat
 
 def test_what_killed_processes_were_writing_is_swept_away_and_nothing_else(tmp_path):
     with pytest.raises(Interrupted):
-        play(METHODS["uniform"], tmp_path, StopAfter(2))
+        play(METHODS["uniform"], tmp_path, Watch(2))
     for name in (".checkpoint.safetensors-abcd1234", ".history.jsonl-________", ".notes.txt-abcd1234", ".profile"):
         (tmp_path / name).write_bytes(b"x")
     play(METHODS["uniform"], tmp_path, resume=True)

@@ -25,7 +25,7 @@ def main() -> None:
     from fedhv.calibration import calibrate
     from fedhv.config import load_setting
 
-    log = Log(RESULTS / "hostile-runs.txt")
+    log = Log(RESULTS / "hostile_runs.txt")
     log(machine())
     found = calibrate(load_setting("digits", [f"federation.participants={m}"]))
     ends: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ def main() -> None:
             "largest_weight_of_task_2": round(max(used), 4), "mean_weight_of_task_2": round(float(np.mean(used)), 4),
         })  # fmt: skip
         log(str(ends[-1]))
-    write_csv(RESULTS / "hostile-runs.csv", ends)
+    write_csv(RESULTS / "hostile_runs.csv", ends)
 
 
 if __name__ == "__main__":

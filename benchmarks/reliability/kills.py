@@ -39,7 +39,7 @@ def child(setting: Path, method: str, engine: str, folder: Path) -> int:
         from fedhv import run
 
         os.setsid()
-        fedhv.jobs.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+        fedhv.jobs.SECONDS_BETWEEN_CHECKPOINTS, fedhv.jobs.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
         run(str(setting), method, seed=1, out=folder, engine=engine, device="cpu", resume=True, override=CHANGES)
         code = 0
     except BaseException as error:

@@ -30,6 +30,9 @@ from fedhv.history import read_history
 from fedhv.jsonfile import read_object
 from fedhv.reference import Reference, read_reference
 
+UNPROTECTED = {"clip": 0.0, "noise": 0.0}
+"""`run.reports` where reports are sent as they are: the table is then left out."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -75,6 +78,11 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"{folder / 'summary.json'} could not be read: {error}.") from None
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a run was begun there: its configuration is the first that is written."""
+    return os.path.exists(folder / "config.toml")  # unlike Path.exists, also of names that are too long
+
+
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
     check_folder(folder, config, resume)
@@ -84,12 +92,12 @@ def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
 
 def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Refuse a place where this run cannot go; writes nothing."""
-    path = folder / "config.toml"
-    if os.path.exists(folder) and not folder.is_dir():  # unlike Path.exists, also of names that are too long
+    if os.path.exists(folder) and not folder.is_dir():
         raise InputError(f"{folder} should be a folder. Found a file.")
-    if os.path.exists(path):
+    if holds_run(folder):
         if not resume:
             raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
+        path = folder / "config.toml"
         _same_run(path, toml.read(path), config)
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
@@ -106,19 +114,24 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """What a run computes must not change when it is resumed; where it is computed may."""
     read_back = toml.read_text(toml.write(new))
     was_, now_ = (
-        {"run": tables.get("run", {}), "setting": completed(tables.get("setting", {}))} for tables in (old, read_back)
+        {
+            "run": {"reports": UNPROTECTED} | tables.get("run", {}),
+            "setting": completed(tables.get("setting", {})),
+        }
+        for tables in (old, read_back)
     )
     for section in ("run", "setting"):
-        for key, was, now in _differences(was_[section], now_[section], section):
+        for key, was, now in differences(was_[section], now_[section], section):
             if key != "run.fedhv":
                 raise InputError(
                     f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out."
                 )
 
 
-def _differences(old: Any, new: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(key, what it was, what it is) wherever two configurations differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            yield from _differences(old.get(key), new.get(key), f"{where}.{key}")
+            yield from differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
     elif old != new:
         yield where, old, new

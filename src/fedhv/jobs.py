@@ -5,7 +5,6 @@ Jobs on the same problem can be executed together: the engine then answers their
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,8 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, sweep, write_atomic
 from fedhv.folders import Result, open_folder
 from fedhv.history import History
-from fedhv.methods.base import Method, with_reference
+from fedhv.jsonfile import write_object
+from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.observer import Observer
 from fedhv.parameters import flatten
 from fedhv.problem import Problem
@@ -37,7 +37,10 @@ from fedhv.summary import summarise
 from fedhv.watch import ReferenceBreached
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
-"""A crash costs at most so much work; resuming is exact from any round."""
+"""At least. A crash costs the work since the last one; resuming is exact from any round."""
+
+SHARE_OF_CHECKPOINTS = 0.02
+"""Of the time at most: large models, and many runs played together, are saved less often. Ctrl-C saves in any case."""
 
 
 class Interrupted(FedHVError):
@@ -77,7 +80,7 @@ class Job:
             )
         self.method.check(len(self.problem.tasks))
         self.setting.faults.check(len(self.problem.tasks))
-        own = getattr(self.method, "reference", None)
+        own = reference_of(self.method)
         if own is not None:
             Reference(own).check(tuple(task.name for task in self.problem.tasks))
 
@@ -106,7 +109,7 @@ class Job:
         """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
-            "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__},
+            "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
             "machine": self.machine | {"why": self.choice.reason},
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
         }
@@ -133,8 +136,8 @@ def execute_together(
 ) -> list[Result | FedHVError]:
     """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
 
-    `observer` is told about the rounds of a single job; several are watched through `tick`, which is called after
-    every round of any of them.
+    `observer` is told about the rounds of a single job; several are watched through `tick` instead, which is called
+    after every round of any of them.
     """
     observer = observer or Observer()
     with ExitStack() as stack:
@@ -145,7 +148,9 @@ def execute_together(
                 sweep(job.folder)
         stack.enter_context(one_thread())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
-        executions = [stack.enter_context(Execution(job, engine, observer)) for job in jobs]
+        executions = [
+            stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs))) for job in jobs
+        ]
         if len(jobs) == 1:
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
@@ -157,11 +162,12 @@ def execute_together(
                 executions[i].record(finished)
                 if executions[i].done == jobs[i].plan.rounds:
                     executions[i].finish()  # at once: the others may yet be interrupted
-                if len(jobs) == 1:
-                    observer.round(finished)
                 while engine.notes:
                     observer.say(engine.notes.pop(0))
-                tick(executions)
+                if len(jobs) == 1:
+                    observer.round(finished)
+                else:
+                    tick(executions)
         except (KeyboardInterrupt, FedHVError) as stop:  # an engine that cannot go on stops all of them
             for execution in executions:
                 execution.save()
@@ -174,8 +180,8 @@ def execute_together(
 class Execution:
     """One job being played on an engine."""
 
-    def __init__(self, job: Job, engine: Engine, observer: Observer) -> None:
-        self.job, self.engine = job, engine
+    def __init__(self, job: Job, engine: Engine, observer: Observer, share: float = SHARE_OF_CHECKPOINTS) -> None:
+        self.job, self.engine, self._share = job, engine, share
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
         self.failure: FedHVError | None = None
@@ -188,6 +194,7 @@ class Execution:
                 self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
         self.history = History(job.folder, keep=self.done)
         self._saved, self._saved_at = self.done, time.monotonic()
+        self._pause = SECONDS_BETWEEN_CHECKPOINTS
 
     def rounds(self) -> Any:
         """The rounds that are left, as a conversation with the engine."""
@@ -212,15 +219,17 @@ class Execution:
         """Keep a finished round."""
         self.history.append(finished.as_dict() | self.engine.measured())
         self.state, self.done = finished.state, finished.number
-        due = self.engine.saves_every_round or time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS
+        due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
         if due or self.done == self.job.plan.rounds:
             self.save()
 
     def save(self) -> None:
         """Write a checkpoint, if there is anything new."""
         if self.job.folder is not None and self.done > self._saved:
+            began = time.monotonic()
             self.history.sync()  # a checkpoint is worth nothing without the rounds before it
             save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
+            self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, (time.monotonic() - began) / self._share)
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def finish(self) -> Result:
@@ -241,7 +250,7 @@ class Execution:
         model = self._state_dict()
         if job.folder is not None:
             write_atomic(job.folder / "model.safetensors", save_tensors(model))
-            write_atomic(job.folder / "summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+            write_object(job.folder / "summary.json", summary)
         self._result = Result(summary, records, model, job.folder, job.reference)
         return self._result
 

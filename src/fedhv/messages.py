@@ -155,11 +155,12 @@ Reply = TrainReply | TaskUpdatesReply | TaskGradientsReply | GramTermsReply
 
 @dataclass(frozen=True)
 class Refusal:
-    """A client that was left out of a round, and why; `sent` says whether its answer was on the wire."""
+    """A client that was left out of a round, and why: `asked` and `sent` say whether request and answer were sent."""
 
     client: int
     reason: str
-    sent: bool = True
+    asked: bool = field(default=True, kw_only=True)
+    sent: bool = field(default=True, kw_only=True)
 
     def as_dict(self) -> dict[str, int | str]:
         """As the history has it, in its list `refused`."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv import toml
 from fedhv.cohort import Cohort
 from fedhv.engines import Choice, Engine, Sequential
 from fedhv.errors import FedHVError, InputError
@@ -89,6 +90,11 @@ class Privately(Choice):
         """The engine, ready to answer."""
         assert self.privacy is not None
         return PrivateReports(problem, self.privacy)
+
+    @property
+    def fixes(self) -> dict[str, Any]:
+        """Clip and noise: other ones are another run."""
+        return {"reports": toml.as_tables(self.privacy)}
 
 
 def privately(privacy: ReportPrivacy) -> Privately:

@@ -21,12 +21,19 @@ def resolve(
     data: str | None = None,
 ) -> tuple[Setting, Problem]:
     """The setting and the divided problem that `what` stands for."""
-    changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    setting = resolve_setting(what, override, rounds)
     if isinstance(what, Problem):
-        return override_setting(setting_of(what), changes), what
-    setting = load_setting(what, changes) if isinstance(what, str) else override_setting(what, changes)
+        return setting, what
     benchmark = load_benchmark(setting.benchmark, data)
     return setting, Problem.divide(benchmark, setting.federation.divide(benchmark))
+
+
+def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:
+    """The setting that `what` stands for; loads no data."""
+    changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    if isinstance(what, str):
+        return load_setting(what, changes)
+    return override_setting(setting_of(what) if isinstance(what, Problem) else what, changes)
 
 
 def setting_of(problem: Problem) -> Setting:

@@ -200,6 +200,7 @@ def _converse(
             answered: Replies = yield Ask(request, cohort)
             replies, cohort = answered, answered.cohort
             refused = [*refused, *answered.refused]
+        asked -= sum(not refusal.asked for refusal in refused)
         tally.traffic += traffic(request, layout, asked, len(cohort) + sum(refusal.sent for refusal in refused))
         tally.exchanges += 1
         tally.refused += refused

@@ -10,12 +10,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from problems import everything_random
 
-from fedhv import FedCMOO, FedHV, LocalTraining
+from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.cohort import sample_cohort
 from fedhv.errors import FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app, mailbox
+from fedhv.flower.engine import over_flower
 from fedhv.flower.server_app import serve
 from fedhv.flower.wire import HELLO
+from fedhv.simulation import Plan, initial_state, rounds, simulate_together
 from flower.local_grid import SWALLOWED, LocalGrid
 
 PATIENCE = Patience(reply=0.3, nodes=0.3, again=1e-6)
@@ -170,6 +172,21 @@ def test_a_reply_that_cannot_be_read_holds_up_nobody(through, grid, tmp_path, mo
     assert history[0]["refused"] == [{"client": 1, "reason": "no reply within 0.3 s"}]
     assert len(stuck) == 1
     forever.set()
+
+
+def test_who_is_not_there_is_not_counted_as_asked(grid):
+    """Two runs are played in step; client 4 hangs when the first asks, and is gone when the second does."""
+    grid.trouble = lambda message, k: SWALLOWED if k == 4 and message.metadata.message_type == "train" else None
+    plan = Plan(1, 5, LocalTraining(2, 8))
+    with over_flower(grid, PATIENCE).make(grid.problem) as engine:
+        runs = [
+            rounds(engine.layout, engine.population, Uniform(), plan, initial_state(engine, Uniform(), seed))
+            for seed in (0, 1)
+        ]
+        first, second = (finished for _, finished in simulate_together(engine, runs))
+    assert [refusal.reason for refusal in second.refused] == ["its node is not there"]
+    assert second.traffic.down * 5 == first.traffic.down * 4
+    assert second.traffic.up == first.traffic.up > 0
 
 
 def train_messages(grid, round):

@@ -70,6 +70,17 @@ def test_a_loss_that_is_not_finite_does_not_show():
     assert privacy.protect_losses(torch.tensor([math.nan, math.inf, -math.inf]), rng).tolist() == [2.0, 2.0, 0.0]
 
 
+def test_a_simulated_run_goes_on_with_the_same_clip_and_noise_alone(tmp_path):
+    def play(privacy):
+        options = {"override": OVERRIDE, "out": tmp_path / "run", "resume": True}
+        return fedhv.run(everything_random(), FedHV(reference=(9.0, 9.0)), engine=privately(privacy), **options)
+
+    play(ReportPrivacy(2.0, 0.5))
+    play(ReportPrivacy(2.0, 0.5))
+    with pytest.raises(InputError, match=r"`run\.reports\.noise` was 0\.5 and is now 0\.25"):
+        play(ReportPrivacy(2.0, 0.25))
+
+
 @pytest.mark.parametrize(
     "bad", [{"clip": 0.0, "noise": 1.0}, {"clip": 1.0, "noise": -1.0}, {"clip": np.nan, "noise": 1.0}]
 )

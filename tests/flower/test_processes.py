@@ -1,4 +1,7 @@
-"""SuperLink and SuperNodes as real processes on 127.0.0.1, with nodes and servers that are killed."""
+"""SuperLink and SuperNodes as real processes on 127.0.0.1, with nodes and servers that are killed.
+
+Long tests and short ones take turns: neighbours go to the same worker.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,10 @@ def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up,
     wait_until(lambda: (run / "checkpoint.safetensors").exists(), PLENTY, "the first round", running)
     first = read_history(run)
     assert listening([each.pid for each in marked(mark)]) <= LOOPBACK
-    os.kill(one(mark, "flwr-serverapp").pid, signal.SIGKILL)
+    server = one(mark, "flwr-serverapp")
+    os.kill(server.pid, signal.SIGKILL)
+    log = Path(server.environment["FLWR_HOME"]) / "logs" / "superlink.log"
+    wait_until(lambda: "ControlServicer.StopRun" in log.read_text(), 60, "the dead server's nodes to be freed", running)
     out, err = running.communicate(timeout=PLENTY)
     assert running.returncode == 0, err
     assert "The server died. Going on after round 1." in err
@@ -92,6 +98,7 @@ def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up,
 def resumes_what_is_finished(run):
     """The server's configuration is the command's: the same command with --resume reads, and starts nothing."""
     from fedhv.flower.up import Order, up
+    from fedhv.privacy import ReportPrivacy
 
     order = Order("digits", "fedhv", 3, run, override=tuple(SMALL), rounds=2, resume=True)
     assert up(order).rounds == 2
@@ -99,11 +106,21 @@ def resumes_what_is_finished(run):
         up(replace(order, resume=False))
     with pytest.raises(fedhv.InputError, match="another run"):
         up(replace(order, seed=1))
+    with pytest.raises(fedhv.InputError, match=r"`run.reports.clip` was 0.0 and is now 3.0"):
+        up(replace(order, reports=ReportPrivacy(3.0, 0.5)))
 
 
 def simulated(method, rounds, reference=None):
     override = [*SMALL, "federation.clients=3", "federation.participants=3"]
     return fedhv.run("digits", method, rounds=rounds, engine="sequential", override=override, reference=reference)
+
+
+def test_nothing_survives_a_kill_of_the_command_itself(flower_up, mark):
+    running = flower_up("--nodes", 1, "--rounds", 1, "--method", "uniform")
+    wait_until(lambda: one(mark, "flower-supernode", "partition-id=0"), PLENTY, "the SuperNode", running)
+    running.kill()
+    running.wait()
+    assert wait_until(lambda: not marked(mark), 30, "everything to end")
 
 
 def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark, tmp_path):
@@ -124,6 +141,18 @@ def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark
     assert [refusal["client"] for refusal in record["refused"]] == [2]
     assert record["exchanges"] == 3
     assert nothing_is_left(mark)
+
+
+def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
+    running = flower_up("--nodes", 2, "--rounds", 1, "--method", "uniform")
+    wait_until(lambda: one(mark, "flower-supernode", "partition-id=1"), PLENTY, "the SuperNodes", running)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Stopped after round 0 of 1. Go on with: fedhv flower up digits" in err
+    assert err.rstrip().endswith("--resume")
+    assert nothing_is_left(mark)
+    assert not list(tmp_path.glob("fedhv-flower-*"))
 
 
 def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
@@ -170,26 +199,6 @@ def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
     assert nothing_is_left(mark)
 
 
-def test_nothing_survives_a_kill_of_the_command_itself(flower_up, mark):
-    running = flower_up("--nodes", 1, "--rounds", 1, "--method", "uniform")
-    wait_until(lambda: one(mark, "flower-supernode", "partition-id=0"), PLENTY, "the SuperNode", running)
-    running.kill()
-    running.wait()
-    assert wait_until(lambda: not marked(mark), 30, "everything to end")
-
-
-def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
-    running = flower_up("--nodes", 2, "--rounds", 1, "--method", "uniform")
-    wait_until(lambda: one(mark, "flower-supernode", "partition-id=1"), PLENTY, "the SuperNodes", running)
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=30)
-    assert running.returncode == 130
-    assert "Stopped after round 0 of 1. Go on with: fedhv flower up digits" in err
-    assert err.rstrip().endswith("--resume")
-    assert nothing_is_left(mark)
-    assert not list(tmp_path.glob("fedhv-flower-*"))
-
-
 def test_a_superlink_that_dies_ends_the_run_in_good_order(flower_up, mark, tmp_path):
     running = flower_up("--nodes", 1, "--rounds", 1, "--method", "uniform")
     superlink = wait_until(lambda: one(mark, "flower-superlink"), PLENTY, "the SuperLink", running)
@@ -213,3 +222,16 @@ def test_nothing_starts_where_the_input_is_wrong(command, tmp_path):
         assert outcome.code == 2
         assert message in outcome.err.replace("\n", " ")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_process_has_started_in_a_group_of_its_own_ends_with_it(mark, tmp_path):
+    """As the SuperExec of a SuperLink, which is busy and has to be killed."""
+    from fedhv.flower.processes import Processes
+
+    child = "import time; time.sleep(60)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    processes = Processes({**os.environ, MARK: mark}, tmp_path)
+    processes.start("parent", [sys.executable, "-c", parent])
+    wait_until(lambda: len(marked(mark)) == 2, 30, "the child")
+    processes.end()
+    assert not marked(mark)

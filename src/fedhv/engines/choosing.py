@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,11 @@ class Choice:
     def make(self, problem: Problem) -> Engine:
         """The engine, ready to answer."""
         return ENGINES[self.engine](problem, self.device, self.precision)
+
+    @property
+    def fixes(self) -> dict[str, Any]:
+        """What of it changes what a run computes; this goes into the table `run` of `config.toml`."""
+        return {}
 
     def __str__(self) -> str:
         return f"Engine: {self.engine} on {self.device}, {self.precision} ({self.reason})."

@@ -15,17 +15,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhv.errors import FedHVError
+from fedhv.flower import run_config
 from fedhv.flower.client_app import client_app
 from fedhv.flower.control import reporting, tell
 from fedhv.flower.log import Log
-from fedhv.flower.server_app import patience_of, serve
-from fedhv.privacy import ReportPrivacy
+from fedhv.flower.server_app import serve
 from fedhv.problem import Problem
 from fedhv.resolve import resolve
 from fedhv.simulation import Round
@@ -44,10 +42,11 @@ def main(grid: Grid, context: Context) -> None:
             str(settings["setting"]),
             str(settings["method"]),
             seed=int(settings["seed"]),
-            out=_path(settings, "out"),
-            reference=settings.get("reference") or None,
-            data=_path(settings, "data"),
-            patience=patience_of(settings),
+            out=run_config.text(settings, "out"),
+            reference=run_config.text(settings, "reference"),
+            data=run_config.text(settings, "data"),
+            patience=run_config.patience(settings),
+            reports=run_config.reports(settings),
             observer=_Told(control),
         )
 
@@ -65,8 +64,7 @@ class _Told(Log):
         super().say(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts; whoever started it sees that from its folder."""
-        self._label, self._rounds = label, rounds
+        """Whoever started the run sees that from its folder."""
 
     def round(self, round: Round) -> None:
         """A round is over: only what went wrong is worth a line."""
@@ -76,19 +74,8 @@ class _Told(Log):
 
 def load(context: Context) -> Problem:
     """The setting's problem; the node takes its own part of it."""
-    return resolve(str(context.run_config["setting"]), data=_path(context.run_config, "data"))[1]
+    settings = context.run_config
+    return resolve(str(settings["setting"]), data=run_config.text(settings, "data"))[1]
 
 
-def reports(context: Context) -> ReportPrivacy | None:
-    """What the run configuration asks for the reports."""
-    clip, noise = (float(context.run_config.get(name, 0)) for name in ("report-clip", "report-noise"))
-    if clip == 0 and noise > 0:
-        raise FedHVError("Reports are noised only where they are clipped: give report-clip too.")
-    return ReportPrivacy(clip, noise) if clip else None
-
-
-def _path(settings: Any, name: str) -> str | None:
-    return str(settings.get(name) or "") or None
-
-
-client = client_app(load, reports=reports)
+client = client_app(load, reports=lambda context: run_config.reports(context.run_config))

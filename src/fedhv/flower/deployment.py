@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -54,7 +55,7 @@ class Deployment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.processes.__exit__(kind, error, trace)
+            self.processes.end()
         finally:
             if not self.keep_logs:
                 shutil.rmtree(self.home, ignore_errors=True)
@@ -64,9 +65,18 @@ class Deployment:
         """Where the SuperLink listens."""
         return f"{HOST}:{self.port}"
 
-    def submit(self, app: Path) -> None:
-        """Hand an app to the SuperLink, which starts its ServerApp."""
-        self.flwr("run", str(app), CONNECTION, "--format", "json")
+    def submit(self, app: Path) -> str:
+        """Hand an app to the SuperLink, which starts its ServerApp; returns the id of its run."""
+        return str(json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))["run-id"])
+
+    def free_nodes(self, run: str) -> None:
+        """Stop a run whose ServerApp has died.
+
+        A server that dies while it sends leaves messages of which parts are missing. Nodes wait for the rest until the
+        SuperLink ends the run, which without this takes it a minute or more: so long it waits for a sign of life.
+        """
+        with contextlib.suppress(FedHVError):  # it has noticed by itself, or the next command will say what is wrong
+            self.flwr("stop", run, CONNECTION, "--format", "json")
 
     def flwr(self, *arguments: str) -> str:
         """One of Flower's commands; returns what it printed."""
@@ -87,7 +97,7 @@ class Deployment:
             raise FedHVError(f"flwr {' '.join(arguments[:2])} failed: {' '.join(printed.split())[-600:]}")
         return done.stdout
 
-    def start_node(self, partition: int, **changes: str) -> None:
+    def _start_node(self, partition: int) -> None:
         """Start the SuperNode that holds a partition."""
         command = [
             "flower-supernode",
@@ -105,7 +115,7 @@ class Deployment:
         else:
             key = self.certificates.nodes[partition]
             command += ["--root-certificates", str(self.certificates.ca), "--auth-supernode-private-key", str(key)]
-        self.processes.start(f"supernode-{partition}", command, **changes)
+        self.processes.start(f"supernode-{partition}", command)
 
     def _start(self) -> None:
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
@@ -128,7 +138,7 @@ class Deployment:
             if self.certificates is not None:
                 public = self.certificates.nodes[partition].with_suffix(".pub")
                 self.flwr("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
-            self.start_node(partition)
+            self._start_node(partition)
 
 
 def environment(home: Path) -> dict[str, str]:

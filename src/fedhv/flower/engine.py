@@ -10,6 +10,7 @@ import torch
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from fedhv import toml
 from fedhv.cohort import Cohort
 from fedhv.communication import Traffic
 from fedhv.engines import Choice
@@ -18,6 +19,7 @@ from fedhv.flower.exchange import exchange, reason
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.wire import TYPES, Malformed, decode_reply, encode_request, serialised_bytes
 from fedhv.messages import Refusal, Replies, Reply, Request, collect
+from fedhv.privacy import ReportPrivacy
 from fedhv.problem import Problem
 
 
@@ -100,10 +102,11 @@ class Nodes(Engine):
         refused: list[Refusal] = []
         for k in cohort.clients:
             message = messages.get(k)
-            answer = None if message is None else arrived.get(message.metadata.message_id)
+            if message is None:
+                refused.append(Refusal(k, "its node is not there", asked=False, sent=False))
+                continue
+            answer = arrived.get(message.metadata.message_id)
             try:
-                if message is None:
-                    raise Malformed("its node is not there")
                 if answer is None:
                     self.roster.missed(k)
                     raise Malformed(f"no reply within {self.patience.reply:g} s")
@@ -134,13 +137,31 @@ class OverFlower(Choice):
     grid: Grid | None = None
     patience: Patience = field(default_factory=Patience)
     min_replies: int = 1
+    reports: ReportPrivacy | None = None
 
-    def make(self, problem: Problem) -> Engine:
+    def make(self, problem: Problem) -> Nodes:
         """The engine, ready to answer."""
         return Nodes(problem, self.grid, self.patience, self.min_replies)
 
+    @property
+    def fixes(self) -> dict[str, Any]:
+        """What the nodes do to their reports: with another clip or noise it is another run."""
+        return {} if self.reports is None else {"reports": toml.as_tables(self.reports)}
 
-def over_flower(grid: Grid | None, patience: Patience | None = None, min_replies: int = 1) -> OverFlower:
+
+def over_flower(
+    grid: Grid | None,
+    patience: Patience | None = None,
+    min_replies: int = 1,
+    reports: ReportPrivacy | None = None,
+) -> OverFlower:
     """The choice of a grid's nodes."""
-    cpu = torch.device("cpu")
-    return OverFlower("flower", cpu, "float32", grid=grid, patience=patience or Patience(), min_replies=min_replies)
+    return OverFlower(
+        "flower",
+        torch.device("cpu"),
+        "float32",
+        grid=grid,
+        patience=patience or Patience(),
+        min_replies=min_replies,
+        reports=reports,
+    )

@@ -13,8 +13,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from fedhv.errors import FedHVError
 
@@ -28,13 +26,13 @@ _DIE_WITH_PARENT = 1
 
 
 class Processes:
-    """Starts processes, watches them, and ends them all, whatever happens in between."""
+    """Starts processes, watches them, and ends them all."""
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
         self.environment, self.logs = dict(environment), logs
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, command: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process in a group of its own; what it prints goes to a file."""
         with self.log(name).open("ab") as log:
             try:
@@ -43,7 +41,7 @@ class Processes:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**self.environment, **environment},
+                    env=self.environment,
                     start_new_session=True,  # a group that can be ended as a whole; Ctrl-C reaches us alone
                     preexec_fn=_die_with_parent if sys.platform == "linux" else None,
                 )
@@ -79,51 +77,61 @@ class Processes:
             time.sleep(0.1)
         raise FedHVError(f"{name} did not open its port {port} within {STARTING:g} s:\n{self.tail(name)}")
 
-    def stop(self, name: str) -> None:
-        """End one process and everything that it started."""
-        process = self.running.pop(name, None)
-        if process is not None:
-            _end([process])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
+        """End them all, and everything that they started."""
         processes, self.running = list(self.running.values()), {}
         _end(processes)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ask whole groups to end, wait a little, then make them."""
+    groups = _groups({process.pid for process in processes})
     try:
         for process in processes:
-            _signal(process, signal.SIGTERM)
+            _signal(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE
         while time.monotonic() < end and any(process.poll() is None for process in processes):
             time.sleep(0.05)
     finally:  # a second Ctrl-C only shortens the wait
+        for group in groups:
+            _signal(group, signal.SIGKILL)
         for process in processes:
-            _signal(process, signal.SIGKILL)
             process.wait()
         end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(_there(process) for process in processes):
+        while time.monotonic() < end and any(_there(group) for group in groups):
             time.sleep(0.01)  # the leader is gone; what it had started goes a moment later
 
 
-def _there(process: subprocess.Popen[bytes]) -> bool:
-    """Whether anything is left of a process's group."""
+def _groups(leaders: set[int]) -> set[int]:
+    """The groups of these processes and of all that they started.
+
+    A SuperLink gives its SuperExec a group of its own, which outlives it for a while where it is killed.
+    """
+    children: dict[int, list[tuple[int, int]]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):  # nothing on other systems than Linux
+        with contextlib.suppress(OSError):
+            _, parent, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            children.setdefault(int(parent), []).append((int(stat.parent.name), int(its_group)))
+    groups, family = set(leaders), list(leaders)
+    while family:
+        for pid, group in children.get(family.pop(), []):
+            groups.add(group)
+            family.append(pid)
+    return groups
+
+
+def _there(group: int) -> bool:
+    """Whether anything is left of a group."""
     try:
-        os.killpg(process.pid, 0)
+        os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):
         return False
     return True
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        os.killpg(group, number)
 
 
 def _die_with_parent() -> None:

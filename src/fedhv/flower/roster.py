@@ -26,8 +26,8 @@ class Patience:
     Attributes:
         reply: For the replies of one exchange; who has not answered by then is left out of the round.
         nodes: For nodes to be there: at the start for all of them, later for as many as a round needs. After a server
-            has died, nodes that were at work for it take Flower a minute or more to free; a run that is to end as if
-            nothing had happened waits for them.
+            has died, and unless its run is stopped, Flower takes a minute or more to free nodes that were receiving
+            from it; a run that is to end as if nothing had happened waits for them.
         again: Between two attempts to be introduced to a node that has not answered properly.
     """
 

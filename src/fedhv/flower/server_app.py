@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhv.config import Setting
 from fedhv.errors import InputError
+from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server
@@ -18,8 +19,9 @@ from fedhv.flower.roster import Patience
 from fedhv.folders import Result
 from fedhv.methods import Method
 from fedhv.observer import Observer
+from fedhv.privacy import ReportPrivacy
 from fedhv.problem import Problem
-from fedhv.resolve import resolve
+from fedhv.resolve import resolve_setting
 from fedhv.runs import run
 
 
@@ -51,13 +53,13 @@ def server_app(
         serve(
             grid,
             has.problem() if isinstance(has, Server) else has,
-            _text(settings, "method") or method,
-            seed=_whole(settings, "seed") or 0,
-            rounds=_whole(settings, "rounds"),
-            out=_text(settings, "out"),
-            reference=_text(settings, "reference"),
+            run_config.text(settings, "method") or method,
+            seed=run_config.whole(settings, "seed") or 0,
+            rounds=run_config.whole(settings, "rounds"),
+            out=run_config.text(settings, "out"),
+            reference=run_config.text(settings, "reference"),
             override=override,
-            patience=patience_of(settings, patience),
+            patience=run_config.patience(settings, patience),
             observer=Log(),
         )
 
@@ -76,47 +78,31 @@ def serve(
     override: Iterable[str] = (),
     patience: Patience | None = None,
     data: str | None = None,
+    reports: ReportPrivacy | None = None,
     observer: Observer | None = None,
 ) -> Result:
-    """One method on the nodes of a grid; the arguments are those of `fedhv.run`."""
-    setting, problem = resolve(what, override, rounds, data)
+    """One method on the nodes of a grid; the arguments are those of `fedhv.run`.
+
+    `reports` is what the nodes do to their reports: they do it by themselves, the run's `config.toml` only has it.
+    """
+    override = list(override)
+    setting = resolve_setting(what, override, rounds)
     other = setting.calibration.setting
     if reference is None and other not in (None, setting.name):
         raise InputError(
             f"The reference of '{setting.name}' is calibrated under '{other}', which these nodes do not hold. "
             "Give one with --reference."
         )
-    changed = problem if isinstance(what, Problem) else setting
     return run(
-        changed,
+        what,
         method,
         seed=seed,
+        rounds=rounds,
         out=out,
-        engine=over_flower(grid, patience, setting.server.min_replies),
+        engine=over_flower(grid, patience, setting.server.min_replies, reports),
         reference=reference,
         resume=True,
-        override=[*override, *([] if rounds is None else [f"training.rounds={rounds}"])],
+        override=override,
         data=data,
         observer=observer,
     )
-
-
-def patience_of(settings: Any, otherwise: Patience | None = None) -> Patience:
-    """How long the server waits, from the app's run configuration."""
-    given = otherwise or Patience()
-    reply, nodes = settings.get("reply-seconds"), settings.get("node-seconds")
-    return Patience(float(reply or given.reply), float(nodes or given.nodes), given.again)
-
-
-def _text(settings: Any, name: str) -> str | None:
-    value = settings.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InputError(f"The run configuration's `{name}` should be text. Found {value!r}.")
-    return value or None
-
-
-def _whole(settings: Any, name: str) -> int | None:
-    value = settings.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise InputError(f"The run configuration's `{name}` should be a whole number. Found {value!r}.")
-    return value

@@ -21,7 +21,7 @@ from fedhv.config import Setting, override_setting
 from fedhv.divergence import check_explosion
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked
-from fedhv.flower.engine import Nodes, over_flower
+from fedhv.flower.engine import over_flower
 from fedhv.flower.exchange import Prompt
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server
@@ -29,7 +29,7 @@ from fedhv.flower.roster import Patience
 from fedhv.flower.wire import model_of, model_record
 from fedhv.jobs import Execution, Job
 from fedhv.messages import Request, TaskUpdates, Train
-from fedhv.methods import Method
+from fedhv.methods.base import Method, needs_reference
 from fedhv.metrics import Evaluation
 from fedhv.observer import Observer
 from fedhv.problem import Problem
@@ -73,7 +73,7 @@ class Strategy(FlowerStrategy):
         folder: str | Path | None = None,
         observer: Observer | None = None,
     ) -> None:
-        if getattr(method, "reference", ()) is None:
+        if needs_reference(method):
             raise InputError(
                 f"Method '{method.label}' needs a reference here: {type(method).__name__}(reference=(…)). "
                 "Find one with `fedhv calibrate`, or use fedhv.flower.server_app, which calibrates first."
@@ -89,7 +89,7 @@ class Strategy(FlowerStrategy):
         self._stack = ExitStack()
         if where is not None:
             self._stack.enter_context(locked(where))
-        self.engine = Nodes(problem, None, self.patience, chosen.server.min_replies)
+        self.engine = choice.make(problem)
         self.execution = self._stack.enter_context(Execution(self.job, self.engine, self._observer))
         self._run: Generator[Event, Any, None] | None = None
         self._open: tuple[Request, Cohort, dict[int, Message]] | None = None

@@ -18,7 +18,7 @@ from fedhv.folders import Result, check_folder, read_result, read_summary
 from fedhv.history import NAME as HISTORY
 from fedhv.history import read_history
 from fedhv.jobs import Interrupted, Job, rehearse
-from fedhv.methods import Method
+from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.privacy import ReportPrivacy, spent
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.study import Progress, StudyObserver
@@ -64,7 +64,7 @@ class Order:
     device: str = "cpu"
     tls: bool = False
     resume: bool = False
-    patience: Patience = field(default_factory=lambda: Patience(reply=120.0, nodes=180.0))
+    patience: Patience = field(default_factory=lambda: Patience(reply=120.0))
     reports: ReportPrivacy | None = None
 
     def resolved(self) -> Setting:
@@ -88,15 +88,15 @@ def up(order: Order, observer: StudyObserver | None = None) -> Result:
     _, problem = resolve(setting, data=order.data)
     rehearse(problem)
     given = resolve_reference(order.reference, setting, problem)
-    if given is not None and not hasattr(method, "reference"):
+    if given is not None and not takes_reference(method):
         raise InputError(f"Method '{method.label}' takes no reference. Leave out --reference.")
-    job = Job(setting, problem, method, order.seed, over_flower(None), order.out, given)
+    job = Job(setting, problem, method, order.seed, over_flower(None, reports=order.reports), order.out, given)
     check_folder(order.out, job.config(), order.resume)
     if read_summary(order.out) is not None:
         observer.say(f"The run in {order.out} is finished already.")
         return read_result(order.out)
     if order.reports is not None:
-        calibrates = given is None and getattr(method, "reference", ()) is None
+        calibrates = given is None and needs_reference(method)
         _say_what_is_spent(order.reports, setting, calibrates, observer)
     watch = _Watch(order.out, setting, method, order.seed)
     observer.say(
@@ -123,9 +123,7 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
     missing: set[str] = set()
     for attempt in range(1 + RESTARTS):
         control = Control(deployment.home / f"control-{attempt}")
-        if attempt:
-            observer.say(f"The server died. Going on after round {watch.done()}.")
-        deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control)))
+        run = deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control)))
         submitted = time.monotonic()
         while (outcome := control.outcome()) is None and not control.died():
             time.sleep(LOOKS)
@@ -143,6 +141,9 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
             if outcome["code"] != 0:
                 raise (InputError if outcome["code"] == InputError.exit_code else FedHVError)(outcome["error"])
             return
+        if attempt < RESTARTS:
+            observer.say(f"The server died. Going on after round {watch.done()}.")
+            deployment.free_nodes(run)
     raise FedHVError(f"The server died {1 + RESTARTS} times; the last time after round {watch.done()}.")
 
 

@@ -1,0 +1,52 @@
+"""Values of an app's run configuration; what is left out, or left empty, is None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedhv.errors import InputError
+from fedhv.flower.roster import Patience
+from fedhv.privacy import ReportPrivacy
+
+
+def text(settings: Any, name: str) -> str | None:
+    """A value that should be text."""
+    value = settings.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _expected(name, "text", value)
+    return value or None
+
+
+def whole(settings: Any, name: str) -> int | None:
+    """A value that should be a whole number."""
+    value = settings.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _expected(name, "a whole number", value)
+    return value
+
+
+def number(settings: Any, name: str) -> float | None:
+    """A value that should be a number; 0 stands for none."""
+    value = settings.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise _expected(name, "a number", value)
+    return float(value) if value else None
+
+
+def patience(settings: Any, otherwise: Patience | None = None) -> Patience:
+    """How long the server waits."""
+    given = otherwise or Patience()
+    reply, nodes = number(settings, "reply-seconds"), number(settings, "node-seconds")
+    return Patience(reply or given.reply, nodes or given.nodes, given.again)
+
+
+def reports(settings: Any) -> ReportPrivacy | None:
+    """What nodes do to their reports."""
+    clip, noise = number(settings, "report-clip"), number(settings, "report-noise")
+    if clip is None and noise is not None:
+        raise InputError("Reports are noised only where they are clipped: give report-clip too.")
+    return None if clip is None else ReportPrivacy(clip, noise or 0.0)
+
+
+def _expected(name: str, kind: str, value: object) -> InputError:
+    return InputError(f"The run configuration's `{name}` should be {kind}. Found {value!r}.")
