@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import torch
 
-from fedhv.benchmarks.random import random_problem
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.config import Setting, load_setting
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method

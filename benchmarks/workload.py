@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedhv.bench import find_source
-from fedhv.benchmarks.random import SHAPES
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.config import load_setting
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from problems import SETTING, everything_random, quadratic
 
 import fedhv
 from fedhv.cli import main
+from fedhv.report.watch import Server, Watcher
 
 torch.set_num_threads(1)
 settings.register_profile("fedhv", derandomize=True, deadline=None, max_examples=100)
@@ -108,3 +110,22 @@ def finished(process):
         return Outcome(running.returncode, out, err)
 
     return call
+
+
+@pytest.fixture
+def serve():
+    """The server of a live page, in a thread."""
+    started: list[tuple[Server, threading.Thread]] = []
+
+    def start(folder: Path) -> Server:
+        server = Server(Watcher([folder]))
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        started.append((server, thread))
+        return server
+
+    yield start
+    for server, thread in started:
+        server.shutdown()
+        server.server_close()
+        thread.join()

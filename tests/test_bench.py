@@ -15,7 +15,7 @@ import torch
 from fedhv import FedHVError, InputError
 from fedhv.bench import Measurement, Source, choose_engines, measure
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
-from fedhv.benchmarks.random import SHAPES, random_problem
+from fedhv.benchmarks.random_images import SHAPES, random_problem
 from fedhv.client import Client
 from fedhv.config import load_setting, shipped_settings
 from fedhv.engines import Sequential, heap

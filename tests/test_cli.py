@@ -112,6 +112,17 @@ def test_resume_on_the_command_line_returns_a_finished_run(command, small):
     assert command("run", small, "--method", "uniform").code == 2
 
 
+def test_resume_where_there_is_no_run_starts_one_and_says_so(command, small):
+    """A first start that was cut, or whose folder is gone, is resumed by the same command; a mistyped one is seen."""
+    arguments = ("run", small, "--method", "uniform", "--out", "new", "--resume")
+    note = "new holds no run to resume: starting it from the first round."
+    done = command(*arguments)
+    assert (done.code, done.err.splitlines()[0]) == (0, note)
+    assert note not in command(*arguments).err  # now there is one
+    wrong = command("run", small, "--method", "uniform", "--out", "other", "--resume", "--set", "training.rounds=0")
+    assert (wrong.code, "holds no run" in wrong.err) == (2, False)
+
+
 def test_a_run_that_fails_exits_with_one_and_one_line(command, small):
     done = command("run", small, "--method", "uniform", "--set", "methods.uniform.local_lr=1e30", "--quiet")
     assert done.code == 1
@@ -399,15 +410,68 @@ def test_the_runs_of_a_study_are_shown_together():
     assert "fsmgda" not in file.getvalue()
 
 
-def test_a_log_of_a_study_has_a_line_now_and_then_and_at_the_end(monkeypatch):
+@pytest.fixture
+def log(monkeypatch):
+    """What a log gets, where every look is due."""
+    monkeypatch.setattr("fedhv.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     file = io.StringIO()
     lines = Lines(Console(file=file, width=200))
-    lines.runs(STATES)
+
+    def told(*states):
+        file.seek(0)
+        file.truncate()
+        lines.runs(states)
+        return file.getvalue().splitlines()
+
+    told.stop = lines.stop
+    return told
+
+
+EVALUATED = STATES[0][3]
+
+
+def test_a_log_of_a_study_is_silent_between_two_periods():
+    file = io.StringIO()
+    Lines(Console(file=file, width=200)).runs(STATES[1:])
     assert file.getvalue() == ""
-    monkeypatch.setattr("fedhv.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
-    lines.runs(STATES)
-    assert file.getvalue().startswith("fedhv seed 0 3/3 mean 50.0 % worst 40.0 %")
-    assert "uniform seed 0 1/3" in file.getvalue()
+
+
+def test_a_log_names_a_finished_run_once_and_one_that_goes_on_now_and_then(log):
+    done = "fedhv seed 0: 3 rounds done, mean 50.0 % worst 40.0 %  w 0.10 0.10 0.10 0.10 0.10 …"
+    assert log(*STATES) == [done, "uniform seed 0: round 1/3"]
+    assert log(*STATES) == ["uniform seed 0: round 1/3"]
+    assert log(STATES[0], ("uniform seed 0", 2, 3, EVALUATED)) == [
+        "uniform seed 0: round 2/3, mean 50.0 % worst 40.0 %  w 0.10 0.10 0.10 0.10 0.10 …"
+    ]
+    assert log(STATES[0], ("uniform seed 0", 3, 3, None)) == ["uniform seed 0: 3 rounds done"]
+    log.stop()  # another study follows, whose runs have the same labels
+    assert log(STATES[0]) == [done]
+
+
+def test_a_log_of_many_runs_at_once_is_one_short_line_a_period(log):
+    """However many there are: some are named, with what is odd about them, the others counted."""
+    odd = {**EVALUATED, "refused": [3, 5]}
+    going = [(f"fedcmoo seed {2000 + i}", 100 + i, 500, odd if i == 1 else EVALUATED) for i in range(30)]
+    ended = [(f"fedhv seed {i}", 500, 500, EVALUATED) for i in range(6)]
+    assert len(log(*ended, *going)) == 7
+    (line,) = log(*ended, *going)
+    assert line == (
+        "6 of 36 runs done; fedcmoo seed 2000 100/500, fedcmoo seed 2001 101/500  2 left out, "
+        "fedcmoo seed 2002 102/500, fedcmoo seed 2003 103/500 and 26 more"
+    )
+
+
+def test_a_study_in_a_log_says_everything_once(finished, small):
+    """From a study that is half done already, in worker processes and in one: a line for every run."""
+    options = ("compare", small, "--seeds", "0,1", *REFERENCE)
+    assert finished(*options, "--methods", "uniform", "--jobs", 2).code == 0
+    for engine in ("sequential", "stacked"):
+        place = ("--methods", "fedhv,uniform", "--engine", engine, "--out", f"runs/{engine}")
+        err = finished(*options, *place, "--jobs", 2).err
+        assert sorted(line.partition(",")[0] for line in err.splitlines() if "rounds done" in line) == [
+            f"{method} seed {seed}: 4 rounds done" for method in ("fedhv", "uniform") for seed in (0, 1)
+        ]
+        assert max(map(len, err.splitlines())) < 140
 
 
 def test_a_log_of_a_run_has_no_gap_before_the_first_evaluation(monkeypatch):

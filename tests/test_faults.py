@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from observers import Watch
 from problems import quadratic
 from runs_on_disk import contents
 from torch import nn
@@ -21,7 +22,6 @@ from fedhv.faults import Fault, Faults
 from fedhv.intake import Intake
 from fedhv.jobs import Interrupted
 from fedhv.messages import TaskGradients, TaskUpdates, Train
-from fedhv.observer import Observer
 from fedhv.screening import Screening, TooFewReplies
 from fedhv.simulation import Plan, initial_state, simulate
 from fedhv.weights import inverse_slack_weights
@@ -271,19 +271,13 @@ def test_a_setting_has_faults_and_rules_and_shows_them(command):
         setting_from_tables(tables)
 
 
-class Stop(Observer):
-    def round(self, round):
-        if round.number == 3:
-            raise KeyboardInterrupt
-
-
 def test_a_faulty_run_is_resumed_bit_for_bit_and_sums_up_what_it_left_out(tmp_path):
     changes = ["faults.drop_out=0.3", "faults.non_finite=0.2", "server.min_replies=3", "server.attempts=20",
                "training.local_steps=2"]  # fmt: skip
     options = {"rounds": 6, "override": changes, "engine": "sequential", "reference": [3.0, 3.0]}
     whole = run("digits", out=tmp_path / "whole", **options)
     with pytest.raises(Interrupted):
-        run("digits", out=tmp_path / "broken", observer=Stop(), **options)
+        run("digits", out=tmp_path / "broken", observer=Watch(3), **options)
     run("digits", out=tmp_path / "broken", resume=True, **options)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     said = whole.summary["refused"]
@@ -297,7 +291,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     options = {"rounds": 4, "engine": "sequential", "reference": [3.0, 3.0], "override": ["training.local_steps=1"]}
     run("digits", out=tmp_path / "whole", **options)
     with pytest.raises(Interrupted):
-        run("digits", out=tmp_path / "old", observer=Stop(), **options)
+        run("digits", out=tmp_path / "old", observer=Watch(3), **options)
     path = tmp_path / "old" / "config.toml"
     text = path.read_text()
     new = ("aggregate", "trim", "smoothing", "watch", "explosion", "drop_out", "late", "crash", "non_finite", "absurd",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedhv import InputError
-from fedhv.history import NAME, History, evaluations, read_history
+from fedhv.history import NAME, Following, History, evaluations, read_history
 
 RECORDS = [{"round": t, "weights": [0.5, 0.5], "evaluation": {"tasks": ["größe"]}} for t in (1, 2, 3)]
 
@@ -95,3 +95,32 @@ def test_a_folder_without_a_history_has_no_rounds(tmp_path):
 
 def test_evaluated_rounds_are_found():
     assert evaluations([{"round": 1}, RECORDS[1], {"round": 3}]) == [RECORDS[1]]
+
+
+def test_a_followed_history_gives_every_round_once_and_reads_only_what_is_new(tmp_path):
+    followed = Following(tmp_path)
+    assert followed.news() == []  # it is not there yet
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"round":1}\n{"round":2,"evaluation":{}}\n{"rou')
+    assert [record["round"] for record in followed.news()] == [1, 2]
+    with path.open("a") as file:
+        file.write('nd":3}\n')
+    assert [record["round"] for record in followed.news()] == [3]
+    assert followed.news() == []
+    assert (followed.count, followed.last_evaluated["round"], followed.restarts) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_followed_history_begins_again_when_its_run_is_resumed(rounds, tmp_path):
+    """Also where the new file is as long as the old one."""
+    history = History(tmp_path)
+    for number in range(1, 4):
+        history.append({"round": number, "evaluation": {"of": number}})
+    history.close()
+    followed = Following(tmp_path)
+    assert len(followed.news()) == 3
+    resumed = History(tmp_path, keep=rounds)
+    assert [record["round"] for record in followed.news()] == list(range(1, rounds + 1))
+    assert (followed.count, followed.restarts) == (rounds, 1)
+    assert followed.last_evaluated["round"] == rounds
+    resumed.close()

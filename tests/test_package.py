@@ -110,6 +110,16 @@ call("report", "runs/digits", "--no-figures")
     assert "runs/digits/report/index.html" in done.stdout
 
 
+def test_the_licence_of_what_is_not_ours_comes_along(wheel):
+    """uPlot, under MIT: its text lies beside it and with the package's own licence, and the metadata say so."""
+    place = f"fedhv-{fedhv.__version__}.dist-info"
+    own = (ROOT / "src/fedhv/report/assets/uPlot.LICENSE").read_bytes()
+    assert b"The MIT License" in own
+    assert wheel.read("fedhv/report/assets/uPlot.LICENSE") == own
+    assert wheel.read(f"{place}/licenses/src/fedhv/report/assets/uPlot.LICENSE") == own
+    assert "\nLicense-Expression: Apache-2.0 AND MIT\n" in wheel.read(f"{place}/METADATA").decode()
+
+
 def test_the_version_stands_in_one_place(wheel):
     metadata = wheel.read(f"fedhv-{fedhv.__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {fedhv.__version__}\n" in metadata

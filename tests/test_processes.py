@@ -13,7 +13,9 @@ import pytest
 PROGRAM = """
 import os, sys, time
 from functools import partial
-from fedhv.processes import in_processes
+import fedhv.processes
+
+fedhv.processes.SECONDS_TO_STOP = 1.0
 
 def work(path):
     with open(path, "w") as file:
@@ -21,7 +23,7 @@ def work(path):
     time.sleep(300)
 
 if __name__ == "__main__":
-    in_processes([partial(work, path) for path in sys.argv[1:]], 2, lambda: None)
+    fedhv.processes.in_processes([partial(work, path) for path in sys.argv[1:]], 2, lambda: None)
 """
 
 
@@ -49,7 +51,7 @@ def test_workers_end_when_their_parent_is_killed(how, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     notes = [tmp_path / "one", tmp_path / "two"]
-    parent = subprocess.Popen([sys.executable, program, *notes])
+    parent, workers = subprocess.Popen([sys.executable, program, *notes]), []
     try:
         assert wait_for(lambda: all(note.exists() and note.read_text() for note in notes), 90)
         workers = [int(note.read_text()) for note in notes]
@@ -58,3 +60,6 @@ def test_workers_end_when_their_parent_is_killed(how, tmp_path):
         assert wait_for(lambda: not any(map(alive, workers)), 40), "a worker is left behind"
     finally:
         parent.kill()
+        parent.wait()
+        for worker in filter(alive, workers):  # nothing is left behind by a test that fails either
+            os.kill(worker, signal.SIGKILL)

@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from observers import Watch
 from problems import SETTING, everything_random
 from rich.console import Console
 from runs_on_disk import timeless
@@ -17,25 +18,6 @@ from fedhv.history import read_history
 from fedhv.jobs import Interrupted
 from fedhv.reference import Reference, read_reference
 from fedhv.study import StudyFailed, StudyObserver
-
-
-class Watch(StudyObserver):
-    """Keeps what it is told; interrupts after a round of the run with this label."""
-
-    def __init__(self, label=None, after=0):
-        self.of, self.after = label, after
-        self.label, self.started, self.said = "", [], []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def start(self, label, rounds, done=0):
-        self.label = label
-        self.started.append((label, done))
-
-    def round(self, round):
-        if self.label == self.of and round.number == self.after:
-            raise KeyboardInterrupt
 
 
 def times(folder):
@@ -123,7 +105,7 @@ def test_an_interrupted_study_goes_on_where_it_was(setting_file, tmp_path):
     whole = compare(str(setting_file), ["uniform", "fsmgda"], [0, 1], out=tmp_path / "whole", jobs=1)
     with pytest.raises(Interrupted):
         compare(str(setting_file), ["uniform", "fsmgda"], [0, 1], out=tmp_path / "s", jobs=1,
-                observer=Watch("fsmgda seed 0", 3))  # fmt: skip
+                observer=Watch(3, "fsmgda seed 0"))  # fmt: skip
     watch = Watch()
     resumed = compare(str(setting_file), ["uniform", "fsmgda"], [0, 1], out=tmp_path / "s", jobs=1, observer=watch)
     assert watch.started == [("fsmgda seed 0", 3), ("uniform seed 1", 0), ("fsmgda seed 1", 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from observers import Watch
 from runs_on_disk import contents
 
 from fedhv import FedHV, FedHVError, InputError, run
@@ -12,7 +13,6 @@ from fedhv.cli.tables import incidents as summary_lines
 from fedhv.jobs import Interrupted
 from fedhv.messages import TrainReplies
 from fedhv.methods.base import State, drive
-from fedhv.observer import Observer
 from fedhv.theory.diagnosis import diagnose
 from fedhv.watch import ReferenceBreached, breaches
 
@@ -85,17 +85,11 @@ def test_policies_that_mean_nothing_are_refused(wrong):
 OPTIONS = {"engine": "sequential", "override": ["training.local_steps=1"], "reference": list(LOW)}
 
 
-class Stop(Observer):
-    def round(self, round):
-        if round.number == 2:
-            raise KeyboardInterrupt
-
-
 def test_a_recalibrated_run_is_resumed_bit_for_bit(tmp_path):
     method = FedHV(watch="recalibrate", local_lr=0.3, server_lr=1.2)
     whole = run("digits", method, rounds=5, out=tmp_path / "whole", **OPTIONS)
     with pytest.raises(Interrupted):
-        run("digits", method, rounds=5, out=tmp_path / "broken", observer=Stop(), **OPTIONS)
+        run("digits", method, rounds=5, out=tmp_path / "broken", observer=Watch(2), **OPTIONS)
     run("digits", method, rounds=5, out=tmp_path / "broken", resume=True, **OPTIONS)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     raised = whole.summary["watch"]["raised"]

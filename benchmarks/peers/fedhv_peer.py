@@ -13,7 +13,7 @@ from reading import make_model, read, turns
 
 from fedhv import FedHV, LocalTraining, Problem, Uniform, classification
 from fedhv.benchmarks.augment import Normalise
-from fedhv.benchmarks.random import SHAPES
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.config import load_setting
 from fedhv.engines import choose_engine
 from fedhv.problem import Clients, Examples

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from reading import make_model, read, turns
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from fedhv.benchmarks.random import SHAPES
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.config import load_setting
 
 

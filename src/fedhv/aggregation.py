@@ -21,6 +21,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from fedhv.errors import InputError
+from fedhv.numbers import is_number
 
 Aggregate = Literal["mean", "median", "trimmed"]
 
@@ -29,8 +30,7 @@ def check_aggregate(aggregate: object, trim: object) -> None:
     """Refuse a rule that there is not, or a trim that leaves nothing."""
     if aggregate not in get_args(Aggregate):
         raise InputError(f"`aggregate` should be 'mean', 'median' or 'trimmed'. Found `aggregate = {aggregate!r}`.")
-    number = isinstance(trim, int | float) and not isinstance(trim, bool)
-    if not number or not 0 <= trim < 0.5:  # type: ignore[operator]
+    if not is_number(trim) or not 0 <= trim < 0.5:
         raise InputError(f"`trim` should be in [0, 0.5). Found `trim = {trim!r}`.")
 
 

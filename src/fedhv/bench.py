@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fedhv.benchmarks import BENCHMARKS
-from fedhv.benchmarks.random import random_problem
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.config import Setting
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel, can_fork
@@ -26,10 +26,11 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.jobs import one_thread
 from fedhv.memory import held_memory
 from fedhv.messages import Request, TaskGradients, TaskUpdates, Train
-from fedhv.methods.base import Method, with_reference
+from fedhv.methods.base import Method, takes_reference, with_reference
 from fedhv.problem import Problem
 from fedhv.resolve import resolve
-from fedhv.simulation import Plan, initial_state, simulate
+from fedhv.simulation import Ask, Event, Plan, initial_state, simulate_together
+from fedhv.simulation import rounds as rounds_of_run
 
 EVALUATIONS = 3
 """How many rounds are followed by an evaluation: it is always the same work."""
@@ -143,18 +144,18 @@ def measure(
     tick: Callable[[int], None] = lambda done: None,
 ) -> list[Measurement]:
     """Play rounds on every engine in turn; the first round of each warms it up and does not count."""
-    if hasattr(method, "reference"):
+    if takes_reference(method):
         method = with_reference(method, (FAR,) * len(problem.tasks))
     plan = source.setting.plan(method, seed=0)
     # Processes that are forked have the problem already; a GPU can be used only by one that was started afresh.
     forked = all(choice.device.type == "cpu" for choice in choices) and can_fork()
-    context = multiprocessing.get_context("fork" if forked else "spawn")
+    start = multiprocessing.get_context("fork").Process if forked else multiprocessing.get_context("spawn").Process
     benches = []
     with one_thread():
         for choice in choices:
-            here, there = context.Pipe()
+            here, there = multiprocessing.Pipe()
             load = (lambda: problem) if forked else source
-            process = context.Process(target=_bench, args=(there, load, choice, method, plan, rounds))  # type: ignore[attr-defined]
+            process = start(target=_bench, args=(there, load, choice, method, plan, rounds))
             process.start()
             there.close()
             benches.append((choice, here, process))
@@ -222,7 +223,7 @@ def _bench(
 
 
 def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) -> Iterator[tuple[Any, ...]]:
-    steps = _Steps(engine, plan)
+    steps = _Steps(engine.layout.tasks, plan.local.steps)
     state = initial_state(engine, method, plan.seed)
     peak = 0
     for number in range(plan.rounds):
@@ -230,7 +231,11 @@ def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) 
         steps.count = 0
         began = time.perf_counter()
         # A plan that ends long after this round: its last round alone would come with an evaluation.
-        finished = next(simulate(steps, method, replace(plan, rounds=number + 2), state, number))
+        going_on = replace(plan, rounds=number + 2)
+        run = steps.of(rounds_of_run(engine.layout, engine.population, method, going_on, state, number))
+        _, finished = next(simulate_together(engine, [run]))
+        if isinstance(finished, FedHVError):
+            raise finished
         _synchronise(engine)
         spent, state, evaluation = time.perf_counter() - began, finished.state, 0.0
         if evaluated:
@@ -242,24 +247,32 @@ def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) 
         yield spent, evaluation, steps.count, peak
 
 
-class _Steps(Engine):
-    """Passes requests on to an engine and counts the gradient steps that they ask for."""
+class _Steps:
+    """Counts the gradient steps that a run asks for, on the way to whoever answers."""
 
-    def __init__(self, engine: Engine, plan: Plan) -> None:
-        self.__dict__.update(engine.__dict__)
-        self._engine, self._plan, self.count = engine, plan, 0
+    def __init__(self, tasks: int, local: int) -> None:
+        self._tasks, self._local, self.count = tasks, local, 0
 
-    def ask(self, request: Request, cohort: Any) -> Any:
-        """The engine's answer."""
-        m, k = self.layout.tasks, self._plan.local.steps
+    def of(self, run: Generator[Event, Any, None]) -> Generator[Event, Any, None]:
+        """The same run, counted."""
+        answer = None
+        with suppress(StopIteration):
+            while True:
+                event = run.send(answer)
+                if isinstance(event, Ask):
+                    self.count += len(event.cohort) * self._each(event.request)
+                answer = yield event
+
+    def _each(self, request: Request) -> int:
+        """Steps of one client."""
         match request:
             case Train(first=first):
-                self.count += len(cohort) * (k - (first is not None))
+                return self._local - (first is not None)
             case TaskUpdates():
-                self.count += len(cohort) * m * k
+                return self._tasks * self._local
             case TaskGradients():
-                self.count += len(cohort) * m
-        return self._engine.ask(request, cohort)
+                return self._tasks
+        return 0
 
 
 def _synchronise(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from fedhv.config import Setting, override_setting
 from fedhv.engines import Choice, choose_engine
 from fedhv.errors import InputError
-from fedhv.folders import Result, check_folder
+from fedhv.folders import check_folder
 from fedhv.jobs import Job
 from fedhv.methods import FedHV, Method, Uniform
 from fedhv.observer import Observer, Renamed
@@ -47,10 +47,10 @@ def calibrate(
         f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )
-    runs: list[Result] = []
-    for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder):
-        job.open(resume=True)
-        runs.append(job.execute(Renamed(observer, f"calibration seed {job.seed}")))
+    runs = [
+        job.execute(Renamed(observer, f"calibration seed {job.seed}"))
+        for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)
+    ]
     tasks = tuple(task.name for task in examples.tasks)
     reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
@@ -72,21 +72,34 @@ def calibrated_under(setting: Setting, problem: Problem | None, data: str | None
     return under, examples
 
 
+Rule = tuple[Any, ...]
+"""What fixes a calibration: setting, seeds, rounds, margin, rates."""
+
+
+def rule_of(reference: Reference) -> Rule:
+    """How a reference was calibrated."""
+    made = reference.provenance
+    return made.setting, made.seeds, made.rounds, made.margin, made.server_lr, made.local_lr
+
+
+def rule_asked(setting: Setting, under: str) -> Rule:
+    """How a setting wants its reference calibrated; `under` is the name of the setting that it runs on."""
+    rule, rates = setting.calibration, setting.method(FedHV.name)
+    return under, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr
+
+
 def check_calibration(
     reference: Reference, setting: Setting, problem: Problem, choice: Choice, data: str | None, folder: Path
 ) -> None:
     """Refuse a kept reference that this setting would not have given; `folder` holds its calibration runs."""
-    rates = setting.method(FedHV.name)
     under, examples = calibrated_under(setting, problem, data)
-    made, rule = reference.provenance, setting.calibration
-    kept = (made.setting, made.seeds, made.rounds, made.margin, made.server_lr, made.local_lr)
-    wanted = (under.name, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr)
+    kept, wanted = rule_of(reference), rule_asked(setting, under.name)
     if kept != wanted:
         raise InputError(
             f"The reference kept in {folder.parent} was calibrated otherwise: expected (setting, seeds, rounds, "
             f"margin, rates) {wanted}, found {kept}. Choose another --out."
         )
-    for job in _jobs(setting, under, examples, rates, choice, folder):
+    for job in _jobs(setting, under, examples, setting.method(FedHV.name), choice, folder):
         if job.folder is not None and job.folder.exists():
             check_folder(job.folder, job.config(), resume=True)
 

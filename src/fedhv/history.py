@@ -117,6 +117,48 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
+class Following:
+    """A history that somebody else is writing: every look gives the rounds that are new, and reads no more than them.
+
+    Attributes:
+        count: The rounds that have been seen.
+        last_evaluated: The last of them that was evaluated, if any.
+        restarts: How often the history began again: a run that is resumed writes a new file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self.restarts = 0
+        self._file: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.count, self._read = 0, 0
+        self.last_evaluated: dict[str, Any] | None = None
+
+    def news(self) -> list[dict[str, Any]]:
+        """The rounds since the last look; a line that is being written is left for the next one."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if self._file not in (None, status.st_ino) or status.st_size < self._read:
+                    self.restarts += 1
+                    self._begin()
+                self._file = status.st_ino
+                file.seek(self._read)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._read += len(whole) + len(newline)
+        try:
+            records = [parse_object(line) for line in whole.splitlines() if line]
+        except ValueError:  # somebody else's mistake, which whoever reads the history in earnest will report
+            return []
+        self.count += len(records)
+        self.last_evaluated = next((r for r in reversed(records) if "evaluation" in r), self.last_evaluated)
+        return records
+
+
 def evaluations(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rounds that were evaluated."""
     return [record for record in records if "evaluation" in record]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fedhv.files import write_atomic
 
 LARGEST = 64_000_000
 """No JSON document of a run is larger: a summary of a thousand tasks has a tenth of a megabyte."""
@@ -28,6 +31,11 @@ def read_object(path: Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     return parse_object(path.read_bytes())
+
+
+def write_object(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON document for people and programs, whole or not at all."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _kind(value: Any) -> str:

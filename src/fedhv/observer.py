@@ -21,48 +21,18 @@ class Observer:
         """The run is over."""
 
 
-class Renamed(Observer):
-    """Passes on what it is told, under another label."""
+class Forwarding(Observer):
+    """Passes on what it is told; others change some of it on the way."""
 
-    def __init__(self, observer: Observer, label: str) -> None:
-        self._observer, self._label = observer, label
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
 
     def say(self, text: str) -> None:
         """Pass it on."""
         self._observer.say(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, under this observer's label."""
-        self._observer.start(self._label, rounds, done)
-
-    def round(self, round: Round) -> None:
         """Pass it on."""
-        self._observer.round(round)
-
-    def stop(self) -> None:
-        """Pass it on."""
-        self._observer.stop()
-
-
-class Announcing(Observer):
-    """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
-
-    def __init__(self, observer: Observer, text: str) -> None:
-        self._observer, self._text = observer, text
-
-    def _announce(self) -> None:
-        text, self._text = self._text, ""
-        if text:
-            self._observer.say(text)
-
-    def say(self, text: str) -> None:
-        """Pass it on."""
-        self._announce()
-        self._observer.say(text)
-
-    def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
-        self._announce()
         self._observer.start(label, rounds, done)
 
     def round(self, round: Round) -> None:
@@ -72,3 +42,38 @@ class Announcing(Observer):
     def stop(self) -> None:
         """Pass it on."""
         self._observer.stop()
+
+
+class Renamed(Forwarding):
+    """Passes on what it is told, under another label."""
+
+    def __init__(self, observer: Observer, label: str) -> None:
+        super().__init__(observer)
+        self._label = label
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts, under this observer's label."""
+        super().start(self._label, rounds, done)
+
+
+class Announcing(Forwarding):
+    """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
+
+    def __init__(self, observer: Observer, text: str) -> None:
+        super().__init__(observer)
+        self._text = text
+
+    def _announce(self) -> None:
+        text, self._text = self._text, ""
+        if text:
+            self._observer.say(text)
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self._announce()
+        super().say(text)
+
+    def start(self, label: str, rounds: int, done: int = 0) -> None:
+        """Pass it on."""
+        self._announce()
+        super().start(label, rounds, done)

@@ -12,7 +12,7 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.errors import InputError
 from fedhv.folders import Result, read_result, read_summary
 from fedhv.jobs import Job, rehearse
-from fedhv.methods import Method
+from fedhv.methods.base import Method, needs_reference, reference_of, takes_reference
 from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
@@ -56,7 +56,7 @@ def run(
     setting, problem = resolve(what, override, rounds, data)
     chosen = method if isinstance(method, Method) else setting.method(method)
     given = resolve_reference(reference, setting, problem)
-    if given is not None and not hasattr(chosen, "reference"):
+    if given is not None and not takes_reference(chosen):
         raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
     rehearse(problem)
     if isinstance(engine, Choice):
@@ -64,7 +64,7 @@ def run(
     else:
         choice = choose_engine(engine, device, precision, problem, setting.plan(chosen, seed))
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
-    if given is None and getattr(chosen, "reference", ()) is None:
+    if given is None and needs_reference(chosen):
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume)
     observer = Announcing(observer or Observer(), str(choice) if choice.worth_saying else "")
@@ -75,21 +75,21 @@ def run(
 def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Result:
     """The job with its reference found, or its result if it is finished already."""
     path = job.folder / "reference.toml" if job.folder else None
-    given = job.reference.values if job.reference is not None else getattr(job.method, "reference", None)
+    given = job.reference.values if job.reference is not None else reference_of(job.method)
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
         raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
     if job.folder is not None and read_summary(job.folder) is not None:
         observer.say(f"The run in {job.folder} is finished already.")
         return read_result(job.folder)
-    if not hasattr(job.method, "reference"):
+    if not takes_reference(job.method):
         return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)
     if path is not None and path.exists():
         reference = read_reference(path)
     elif job.reference is not None:
         reference = job.reference
-    elif job.method.reference is not None:
-        reference = Reference(job.method.reference, tasks)
+    elif given is not None:
+        reference = Reference(given, tasks)
     else:
         observer.say("No reference was given.")
         place = job.folder / "calibration" if job.folder else None

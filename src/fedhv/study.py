@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +15,10 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.errors import FedHVError, InputError, unknown
 from fedhv.files import make_folder
 from fedhv.folders import Result, check_folder
-from fedhv.history import NAME as HISTORY
+from fedhv.history import Following
 from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
 from fedhv.methods import METHODS, Method
+from fedhv.methods.base import needs_reference, takes_reference
 from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.processes import in_processes
@@ -159,7 +159,7 @@ def compare(
     elif engine == "auto" and choice.engine == "parallel" and workers > 1:
         choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
     frozen = resolve_reference(reference, setting, problem)
-    if frozen is not None and not any(hasattr(method, "reference") for method in chosen):
+    if frozen is not None and not any(takes_reference(method) for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")
     given, folder = frozen, Path(out)
     for method in chosen:
@@ -167,7 +167,7 @@ def compare(
             place = folder / f"{method.label}-seed{seed}"
             check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     observer = AnnouncingStudy(observer, str(choice) if choice.worth_saying else "")
-    if any(_needs_reference(method) for method in chosen):
+    if any(needs_reference(method) for method in chosen):
         if given is None:
             calibrated_under(setting, problem, data)
         make_folder(folder)
@@ -180,25 +180,25 @@ def compare(
             method,
             seed,
             folder / f"{method.label}-seed{seed}",
-            frozen if _needs_reference(method) else given,
+            frozen if needs_reference(method) else given,
             choice,
             data,
         )
         for seed in seeds
         for method in chosen
     ]
+    followed = [(each, Following(each.folder)) for each in study]
+
+    def tick() -> None:
+        observer.runs([_progress(each, history) for each, history in followed])
+
     if executor == "ray":
-        return _complete(on_ray(study, jobs, lambda: observer.runs([_progress(each) for each in study])))
+        return _complete(on_ray(study, jobs, tick))
     if choice.engine == "stacked":
         return together(study, problem, jobs or len(study), observer)
     if workers == 1:
         return one_by_one(study, problem, observer)
-    outcomes = in_processes(study, workers, lambda: observer.runs([_progress(each) for each in study]))
-    return _complete(outcomes)
-
-
-def _needs_reference(method: Method) -> bool:
-    return hasattr(method, "reference") and method.reference is None
+    return _complete(in_processes(study, workers, tick))
 
 
 def _shared_reference(
@@ -274,17 +274,10 @@ def _progress_of(execution: Execution) -> Progress:
     return execution.job.label, execution.done, execution.job.plan.rounds, execution.history.last_evaluated
 
 
-def _progress(each: StudyRun) -> Progress:
+def _progress(each: StudyRun, history: Following) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
-    total = each.setting.training.rounds
-    try:
-        lines = (each.folder / HISTORY).read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, UnicodeDecodeError):
-        return each.label, 0, total, None
-    for line in reversed(lines):
-        if '"evaluation"' in line:
-            return each.label, len(lines), total, json.loads(line)
-    return each.label, len(lines), total, None
+    history.news()
+    return each.label, history.count, each.setting.training.rounds, history.last_evaluated
 
 
 def _distinct(name: str, values: Sequence[Any]) -> None:

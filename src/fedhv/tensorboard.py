@@ -7,7 +7,6 @@ TensorBoard shows is what `history.jsonl` says: `weights/clear`, `slack/faint`, 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.errors import InputError
-from fedhv.history import NAME
+from fedhv.history import NAME, Following
+from fedhv.numbers import is_number
+from fedhv.observer import Forwarding
 from fedhv.simulation import Round
-from fedhv.study import StudyObserver
+from fedhv.study import Progress, StudyObserver
 
 FOLDER = "tensorboard"
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -28,12 +29,12 @@ def scalars(record: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[tuple[s
     for key, value in record.items():
         if key == "round":
             continue
-        if isinstance(value, int | float):
+        if is_number(value):
             yield key, float(value)
-        elif isinstance(value, list) and len(value) == len(tasks):
+        elif isinstance(value, list) and len(value) == len(tasks) and all(map(is_number, value)):
             yield from ((f"{key}/{task}", float(each)) for task, each in zip(tasks, value, strict=True))
         elif key == "evaluation" and isinstance(value, Mapping):
-            yield from ((f"{key}/{name}", float(v)) for name, v in value.items() if isinstance(v, int | float))
+            yield from ((f"{key}/{name}", float(v)) for name, v in value.items() if is_number(v))
             for task in value["tasks"]:
                 yield from (
                     (f"{key}/tasks/{task['name']}/{name}", float(task[name])) for name in task if name != "name"
@@ -44,15 +45,19 @@ def scalars(record: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[tuple[s
 class _Follower:
     """Writes the new rounds of one history; the first ones wait until an evaluation has named the tasks."""
 
-    history: Path
+    history: Following
     log: Path
-    _read: int = 0
+    _restarts: int = 0
     _waiting: list[dict[str, Any]] = field(default_factory=list)
     _tasks: list[str] = field(default_factory=list)
     _writer: Any = None
 
     def update(self) -> None:
-        for record in self._news():
+        news = self.history.news()
+        if self.history.restarts > self._restarts:  # the run was resumed from a checkpoint
+            self._restarts, self._waiting = self.history.restarts, []
+            self.close()
+        for record in news:
             if not self._tasks and "evaluation" in record:
                 self._tasks = [task["name"] for task in record["evaluation"]["tasks"]]
             self._waiting.append(record)
@@ -70,22 +75,6 @@ class _Follower:
             self._writer.close()
         self._writer = None
 
-    def _news(self) -> Iterator[dict[str, Any]]:
-        try:
-            size = self.history.stat().st_size
-            if size < self._read:  # the run was resumed from a checkpoint: its history starts again
-                self._read, self._waiting = 0, []
-                self.close()
-            with self.history.open("rb") as file:
-                file.seek(self._read)
-                whole, newline, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return
-        self._read += len(whole) + len(newline)
-        for line in whole.splitlines():
-            if line:
-                yield json.loads(line)
-
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
@@ -96,40 +85,35 @@ class _Follower:
             self._writer.add_scalar(name, value, record["round"])
 
 
-class TensorBoard(StudyObserver):
+class TensorBoard(Forwarding, StudyObserver):
     """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date."""
+
+    _observer: StudyObserver
 
     def __init__(self, folder: Path, observer: StudyObserver) -> None:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError:
             raise InputError("--tensorboard needs TensorBoard: pip install 'fedhv[tensorboard]'.") from None
-        self._folder, self._observer = folder, observer
+        super().__init__(observer)
+        self._folder = folder
         self._followers: dict[Path, _Follower] = {}
         self._looked = 0.0
         self._said = False
 
-    def say(self, text: str) -> None:
-        """Pass it on."""
-        self._observer.say(text)
-
-    def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
-        self._observer.start(label, rounds, done)
-
     def round(self, round: Round) -> None:
         """Log what is new, not more often than anyone looks."""
-        self._observer.round(round)
+        super().round(round)
         self._look()
 
-    def runs(self, states: Sequence[tuple[str, int, int, dict[str, Any] | None]]) -> None:
+    def runs(self, states: Sequence[Progress]) -> None:
         """Log what is new in the runs of a study."""
         self._observer.runs(states)
         self._look()
 
     def stop(self) -> None:
         """Log the rest."""
-        self._observer.stop()
+        super().stop()
         self._look(now=True)
         for follower in self._followers.values():
             follower.flush()
@@ -145,5 +129,5 @@ class TensorBoard(StudyObserver):
             if history not in self._followers:
                 place = history.parent.relative_to(self._folder)
                 run = place.as_posix() if place.parts else self._folder.resolve().name
-                self._followers[history] = _Follower(history, self._folder / FOLDER / run)
+                self._followers[history] = _Follower(Following(history.parent), self._folder / FOLDER / run)
             self._followers[history].update()

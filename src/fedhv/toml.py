@@ -10,11 +10,15 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fedhv.errors import InputError, unknown
+from fedhv.numbers import is_number
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 class TOMLError(ValueError):
@@ -101,7 +105,7 @@ def as_tables(value: Any) -> dict[str, Any]:
 def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
     """A dataclass from nested tables, every key and type checked."""
     hints = typing.get_type_hints(cls)
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {f.name: f for f in dataclasses.fields(cls)}
     values = {}
     for key, value in table.items():
         if key not in known:
@@ -132,7 +136,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             return value
     elif hint is Any or (hint is type(None) and value is None):
         return value
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+    elif hint is float and is_number(value):
         return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value

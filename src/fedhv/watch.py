@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhv.errors import FedHVError, InputError
+from fedhv.numbers import is_number
 
 Policy = Literal["warn", "stop", "recalibrate"]
 
@@ -55,9 +56,7 @@ def check_watch(policy: object, slack: object, margin: object) -> None:
     if policy not in get_args(Policy):
         raise InputError(f"`watch` should be 'warn', 'stop' or 'recalibrate'. Found `watch = {policy!r}`.")
     for name, value, least in (("watch_slack", slack, "at least 0"), ("watch_margin", margin, "positive")):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        fine = number and 0 <= value < float("inf") and (name == "watch_slack" or value > 0)  # type: ignore[operator]
-        if not fine:
+        if not is_number(value) or not 0 <= value < float("inf") or (name == "watch_margin" and value == 0):
             raise InputError(f"`{name}` should be {least}. Found `{name} = {value!r}`.")
 
 

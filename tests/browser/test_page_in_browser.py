@@ -14,6 +14,7 @@ from fedhv.report import page, read_study
 
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 SCRIPT = "<script>alert(1)</script>"
+IMAGE = "</script><img src=x onerror=alert(2)>"
 
 
 def write_page(path, folder):
@@ -212,16 +213,16 @@ def test_names_that_look_like_code_are_shown_as_text(tab, tmp_path):
     folder = tmp_path / "study"
     hidden = SCRIPT.replace("/", "∕")
     for method in ("fedhv", hidden):
-        write_run(
-            folder / SCRIPT / method, method=method, setting=SCRIPT, tasks=(SCRIPT, "<img src=x onerror=alert(2)>")
-        )
+        write_run(folder / SCRIPT / method, method=method, setting=SCRIPT, tasks=(SCRIPT, IMAGE))
+    (write_run(folder / IMAGE) / "config.toml").write_text("no configuration")
     shown = tab(write_page(tmp_path / "index.html", folder))
     assert SCRIPT in shown.page.inner_text("#run-list")
     assert hidden in shown.page.inner_text("#methods")
     assert SCRIPT in shown.page.inner_text("#balance-tasks")
+    assert IMAGE in shown.page.inner_text("#notes")
     assert shown.page.locator("main script, main img").count() == 0
     shown.page.select_option("#metric", "loss")
-    assert shown.page.locator("#task option").all_inner_texts() == [SCRIPT, "<img src=x onerror=alert(2)>"]
+    assert shown.page.locator("#task option").all_inner_texts() == [SCRIPT, IMAGE]
 
 
 @pytest.mark.parametrize("what", ODD)

@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-import pytest
 from report.studies import DIGITS, made_up, write_history, write_run, write_study
-
-from fedhv.report.watch import Server, Watcher
-
-
-@pytest.fixture
-def serve():
-    started = []
-
-    def start(folder):
-        server = Server(Watcher([folder]))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        started.append((server, thread))
-        return server
-
-    yield start
-    for server, thread in started:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_new_rounds_and_new_runs_appear_by_themselves(serve, tab, tmp_path):

@@ -7,6 +7,8 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
+from html.parser import HTMLParser
 
 import pytest
 
@@ -47,6 +49,8 @@ def test_the_licence_of_the_charts_is_in_the_page(tmp_path):
     text = page(read_study([write_run(tmp_path / "r")]))
     assert "The MIT License (MIT)" in text
     assert "Copyright (c) 2022 Leon Sorokin" in text
+    version = re.search(r"leeoniya/uPlot \(v([\d.]+)\)", text)[1]
+    assert f"Charts: uPlot {version}, MIT licence" in text
 
 
 def test_whatever_users_name_stays_text(tmp_path):
@@ -60,6 +64,43 @@ def test_whatever_users_name_stays_text(tmp_path):
     made = data_of(text)
     assert made["settings"][0]["tasks"][0] == SCRIPT
     assert SCRIPT in made["settings"][0]["runs"][0]["name"]
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+class Elements(HTMLParser):
+    """Every element that a browser would make of a page, and its attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = Counter(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+@pytest.mark.parametrize("hostile", [HOSTILE, '"><img src=x onerror=alert(1)>', "<!--<script>", "' onload='alert(1)"])
+def test_a_hostile_name_makes_no_element_wherever_it_stands(hostile, tmp_path):
+    """As folder, run, setting, method, task, benchmark, hyper-parameter, and in a note of what is wrong."""
+    given = {"setting": hostile, "benchmark": hostile, "parameters": {hostile: hostile}}
+    write_study(tmp_path / "plain" / "a", tasks=("one", "two"))
+    plain = Elements(page(read_study([tmp_path / "plain"])))
+    folder = tmp_path / "study" / hostile
+    write_run(folder / "a", method=hostile, tasks=(hostile, f"{hostile} 2"), **given)
+    write_run(folder / "b", method="fedhv", tasks=(hostile, f"{hostile} 2"), **given)
+    broken = write_run(folder / "c", **given)
+    (broken / "config.toml").write_text(hostile)
+    text = page(read_study([tmp_path / "study"]))
+    made, found = data_of(text), Elements(text)
+    assert hostile in made["settings"][0]["tasks"]
+    assert any(hostile in note for note in made["notes"])
+    assert found.tags["script"] == 2
+    assert found.tags["img"] == 0
+    assert found.tags.keys() == plain.tags.keys()
+    assert found.attributes == plain.attributes
 
 
 def test_placeholders_in_names_are_left_alone(tmp_path):

@@ -33,6 +33,11 @@ def test_names_are_those_of_the_history():
     assert "round" not in named
 
 
+def test_as_many_refusals_as_tasks_are_not_taken_for_numbers():
+    refused = [{"client": 3, "reason": "no answer"}, {"client": 5, "reason": "no answer"}]
+    assert list(scalars({"round": 1, "refused": refused, "seconds": 2.0}, DIGITS)) == [("seconds", 2.0)]
+
+
 def test_every_round_of_every_run_is_logged_once_as_it_comes(tmp_path):
     pytest.importorskip("tensorboard")
     records = made_up("fedhv", 0, DIGITS, 12, 12, 4, 10, 6)

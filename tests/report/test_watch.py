@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-import threading
 import urllib.request
 
 import pytest
@@ -13,24 +12,6 @@ import pytest
 from fedhv.errors import InputError
 from fedhv.report.watch import Server, Watcher
 from report.studies import write_run, write_study
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(folder):
-        server = Server(Watcher([folder]))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        servers.append((server, thread))
-        return server
-
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def ask(server, path, method="GET", **headers):

@@ -5,9 +5,9 @@ import io
 
 import pytest
 
+from fedhv.csvfile import as_csv
 from fedhv.report.render import markdown
 from fedhv.reproduce.comparison import Metric, agreement, entries, paper_ranks, ranking
-from fedhv.reproduce.output import comma_separated
 from fedhv.reproduce.published import Printed
 from fedhv.reproduce.render import order, rankings_sheet, values_sheet
 from fedhv.statistics import Spread
@@ -101,7 +101,7 @@ def test_a_table_shows_ours_the_papers_and_the_difference_with_the_best_bold():
     text = markdown(sheet.table)
     assert "| s | FedHV | **75.50 ± 0.71** | **75.46 ± 0.15** | +0.04 |" in text
     assert "| s | Uniform | <u>75.25 ± 0.35</u> | <u>75.33 ± 0.20</u> | −0.08 |" in text
-    (row, _) = csv.DictReader(io.StringIO(comma_separated(sheet.records)))
+    (row, _) = csv.DictReader(io.StringIO(as_csv(sheet.records)))
     assert row["setting"] == "s"
     assert float(row["ours_mean"]) == 75.5
     assert float(row["difference"]) == pytest.approx(0.04)

@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from observers import Watch
 from runs_on_disk import contents
 
 from fedhv.errors import InputError
@@ -13,29 +14,9 @@ from fedhv.reference import read_reference
 from fedhv.report.study import read_study
 from fedhv.reproduce import Options, Selection, rehearse, reproduce
 from fedhv.reproduce.measures import LAST
-from fedhv.study import StudyObserver
 
 pytestmark = pytest.mark.usefixtures("six")
 SOME = Selection(("multimnist", "cifar10-mnist-a"), ("uniform", "fedhv"), (0, 1))
-
-
-class Watch(StudyObserver):
-    """Keeps what it is told; interrupts after a round of the run with this label."""
-
-    def __init__(self, label=None, after=0):
-        self.of, self.after = label, after
-        self.label, self.started, self.said = "", [], []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def start(self, label, rounds, done=0):
-        self.label = label
-        self.started.append((label, done))
-
-    def round(self, round):
-        if self.label == self.of and round.number == self.after:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -102,7 +83,7 @@ def test_other_experiments_use_the_runs_that_are_there(options, out):
 def test_an_interrupted_reproduction_goes_on_and_comes_to_the_same(options, out, tmp_path):
     reproduce("main", Options(tmp_path / "whole", jobs=1, engine="sequential"), SOME)
     with pytest.raises(Interrupted):
-        reproduce("main", options, SOME, observer=Watch("uniform seed 1", 1))
+        reproduce("main", options, SOME, observer=Watch(1, "uniform seed 1"))
     part = reproduce("main", options, SOME, run=False)
     assert part.outputs[0].notes == (
         "6 of 8 runs are not finished",
@@ -122,7 +103,7 @@ def test_an_interrupted_reproduction_goes_on_and_comes_to_the_same(options, out,
 def test_an_interrupted_calibration_goes_on(options, out):
     selection = Selection(("multimnist",), ("fedhv",), (0,))
     with pytest.raises(Interrupted):
-        reproduce("main", options, selection, observer=Watch("calibration seed 0", 1))
+        reproduce("main", options, selection, observer=Watch(1, "calibration seed 0"))
     watch = Watch()
     reproduce("main", options, selection, observer=watch)
     assert watch.started == [("calibration seed 0", 1), ("fedhv seed 0", 0)]

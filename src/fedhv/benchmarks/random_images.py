@@ -18,7 +18,7 @@ from fedhv.tasks import Task, classification, multilabel
 
 
 @dataclass(frozen=True)
-class Shape:
+class BenchmarkShape:
     """What fixes the arithmetic of a benchmark: its model, the size of its images and test set, its tasks."""
 
     model: Callable[[], nn.Module]
@@ -33,14 +33,14 @@ class Shape:
 _TWO = (classification("first", 10), classification("second", 10))
 _GREY, _COLOUR = Normalise((0.13,), (0.31,)), Normalise((0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
 
-SHAPES: Mapping[str, Shape] = {
-    "digits": Shape(LeNet, (1, 28, 28), 1_440, _TWO, _GREY, None),
-    "multimnist": Shape(LeNet, (1, 28, 28), 10_000, _TWO, _GREY, Rotate(25)),
-    "mnist-fmnist": Shape(LeNet, (1, 28, 28), 10_000, _TWO, _GREY, Rotate(25)),
-    "cifar10-mnist": Shape(
+SHAPES: Mapping[str, BenchmarkShape] = {
+    "digits": BenchmarkShape(LeNet, (1, 28, 28), 1_440, _TWO, _GREY, None),
+    "multimnist": BenchmarkShape(LeNet, (1, 28, 28), 10_000, _TWO, _GREY, Rotate(25)),
+    "mnist-fmnist": BenchmarkShape(LeNet, (1, 28, 28), 10_000, _TWO, _GREY, Rotate(25)),
+    "cifar10-mnist": BenchmarkShape(
         CIFARNet, (3, 32, 32), 10_000, _TWO, _COLOUR, Rotate(30, whole=True, mirror=0.4, mode="nearest")
     ),
-    "celeba5": Shape(
+    "celeba5": BenchmarkShape(
         ResNet18,
         (3, 32, 32),
         19_962,

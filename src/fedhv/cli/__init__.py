@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from fedhv.cli.app import app
+from fedhv.cli.options import say_line
 from fedhv.errors import FedHVError
 
 __all__ = ["app", "main"]
@@ -47,5 +48,5 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _fail(message: str, code: int) -> None:
     Console(stderr=True).print("[bold red]Error:[/] ", end="")
-    Console(stderr=True).print(str(FedHVError(message)), markup=False, highlight=False, soft_wrap=True)
+    say_line(Console(stderr=True), str(FedHVError(message)))
     sys.exit(code)

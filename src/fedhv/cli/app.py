@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -32,8 +30,11 @@ from fedhv.cli.options import (
     names,
     numbers,
     output_console,
+    print_json,
+    same_command,
+    say_line,
 )
-from fedhv.cli.progress import observer
+from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import comparison_table, summary_table
 from fedhv.config import load_setting, setting_tables, shipped_settings
 from fedhv.determinism import ROUNDS as DETERMINISM_ROUNDS
@@ -96,7 +97,7 @@ def run(
     precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
     set_: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
     check: Annotated[
@@ -125,13 +126,14 @@ def run(
             observer=observer(error_console, quiet or as_json),
         )
         if as_json:
-            print(json.dumps([{"how": trace.how, "model_sha256": trace.digest} for trace in traces], indent=2))
+            print_json([{"how": trace.how, "model_sha256": trace.digest} for trace in traces])
         elif not quiet:
             out_console.print(f"The same bits {len(traces)} times: {'; '.join(trace.how for trace in traces)}.")
         return
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
+    watch = starting_anew(watch, folder, resume)
     try:
         result = run_method(
             resolved,
@@ -148,12 +150,12 @@ def run(
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with: {_resume_command()}") from None
+        raise Interrupted(f"{stop} Go on with: {same_command('--resume')}") from None
     if as_json:
-        print(json.dumps(result.summary, indent=2, ensure_ascii=False))
+        print_json(result.summary)
     elif not quiet:
         out_console.print(summary_table(result.summary))
-        out_console.print(f"The run is in {folder}", markup=False, highlight=False, soft_wrap=True)
+        say_line(out_console, f"The run is in {folder}")
 
 
 @app.command()
@@ -199,7 +201,7 @@ def compare(
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with the same command: {_same_command()}") from None
+        raise Interrupted(f"{stop} Go on with the same command: {same_command()}") from None
     except StudyFailed as failed:
         if failed.summaries and not (quiet or as_json):
             out_console.print(comparison_table(failed.summaries, out_console.width))
@@ -207,11 +209,11 @@ def compare(
     finally:
         watch.stop()
     if as_json:
-        print(json.dumps(summaries, indent=2, ensure_ascii=False))
+        print_json(summaries)
     elif not quiet:
         out_console.print(comparison_table(summaries, out_console.width))
         where = f"Every run, its history and its model are in {folder}"
-        out_console.print(where, markup=False, highlight=False, soft_wrap=True)
+        say_line(out_console, where)
 
 
 @app.command()
@@ -249,10 +251,10 @@ def calibrate(
     reference = calibrate_reference(resolved, problem=problem, choice=choice, data=data, observer=watch)
     reference.write(path)
     if as_json:
-        print(json.dumps(toml.as_tables(reference), indent=2, ensure_ascii=False))
+        print_json(toml.as_tables(reference))
     elif not quiet:
         where = f"Wrote {path}; use it with --reference {path}"
-        out_console.print(where, markup=False, highlight=False, soft_wrap=True)
+        say_line(out_console, where)
 
 
 @app.command("list")
@@ -266,7 +268,7 @@ def list_(as_json: Json = False) -> None:
             "benchmarks": list(BENCHMARKS),
             "engines": ["auto", *ENGINES],
         }
-        print(json.dumps(listing, indent=2, ensure_ascii=False))
+        print_json(listing)
         return
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("setting")
@@ -291,12 +293,3 @@ flower.register(app)
 report.register(app)
 reproduce.register(app)
 theory.register(app)
-
-
-def _same_command() -> str:
-    return shlex.join(["fedhv", *sys.argv[1:]])
-
-
-def _resume_command() -> str:
-    command = _same_command()
-    return command if "--resume" in sys.argv else f"{command} --resume"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Annotated
@@ -21,6 +20,8 @@ from fedhv.cli.options import (
     SetOption,
     SettingArgument,
     output_console,
+    print_json,
+    say_line,
 )
 from fedhv.config import load_setting
 from fedhv.jobs import rehearse
@@ -64,7 +65,7 @@ def bench(
 
     def say(text: str) -> None:
         if not silent:
-            errors.print(text, markup=False, highlight=False, soft_wrap=True)
+            say_line(errors, text)
 
     for text in (note, *(str(choice) for choice in choices if choice.worth_saying)):
         if text:
@@ -78,17 +79,17 @@ def bench(
         measured = measure(source, problem, chosen, choices, rounds, tick)
     if as_json:
         result = {"setting": resolved.name, "method": chosen.label, "auto": auto, "random": source.random}
-        print(json.dumps(result | {"engines": [each.as_dict() for each in measured]}, indent=2, ensure_ascii=False))
+        print_json(result | {"engines": [each.as_dict() for each in measured]})
         return
     console = output_console(140)
     console.print(_table(measured))
     for each in measured:
         if each.error:
-            console.print(f"{each.engine}: {each.error}", markup=False, highlight=False, soft_wrap=True)
+            say_line(console, f"{each.engine}: {each.error}")
     plan = resolved.plan(chosen, seed=0)
     what = f"{chosen.label} on {resolved.name}: {plan.participants} clients, K = {plan.local.steps}"
-    console.print(f"{what}, batches of {plan.local.batch_size}.", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Left to itself: {auto}", markup=False, highlight=False, soft_wrap=True)
+    say_line(console, f"{what}, batches of {plan.local.batch_size}.")
+    say_line(console, f"Left to itself: {auto}")
 
 
 def _table(measured: Sequence[Measurement]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.cli.options import DataOption, Json, output_console
+from fedhv.cli.options import DataOption, Json, output_console, print_json, say_line
 from fedhv.data import Finding, data_directory, data_location
 from fedhv.data import download as download_dataset
 from fedhv.data import verify as verify_datasets
@@ -42,7 +41,7 @@ def where(data: DataOption = None, as_json: Json = False) -> None:
     if as_json:
         datasets = {name: {"folder": str(folder), "there": there[name]} for name, folder in folders.items()}
         found = {"path": str(location.path), "origin": location.origin, "exists": present(location.path)}
-        print(json.dumps(found | {"datasets": datasets}, indent=2, ensure_ascii=False))
+        print_json(found | {"datasets": datasets})
         return
     _line(f"{location.path} ({location.origin})")
     for name, folder in folders.items():
@@ -58,7 +57,7 @@ def verify(data: DataOption = None, as_json: Json = False) -> None:
     findings = verify_datasets(root)
     if as_json:
         rows = [asdict(finding) | {"path": str(finding.path), "ok": finding.ok} for finding in findings]
-        print(json.dumps({"path": str(root), "findings": rows}, indent=2, ensure_ascii=False))
+        print_json({"path": str(root), "findings": rows})
     else:
         table = Table(box=box.SIMPLE_HEAD, title=Text(str(root)), title_justify="left")
         for heading in ("dataset", "file", "state", "what was found"):
@@ -114,7 +113,7 @@ class Downloads:
                 self._files[file] = self._bars.add_task(file, total=total)
             self._bars.update(self._files[file], completed=done, total=total)
         elif done == total and not self._quiet:
-            self._console.print(f"{file}: {done / 1e6:.1f} MB", markup=False, highlight=False, soft_wrap=True)
+            say_line(self._console, f"{file}: {done / 1e6:.1f} MB")
 
     def __enter__(self) -> Downloads:
         if self._bars is not None:
@@ -128,4 +127,4 @@ class Downloads:
 
 def _line(text: str) -> None:
     console = output_console()
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say_line(console, text)

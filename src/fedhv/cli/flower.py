@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from fedhv.cli.options import DataOption, Json, Quiet, SetOption, SettingArgument, output_console
-from fedhv.cli.progress import observer
+from fedhv.cli.options import (
+    DataOption,
+    Json,
+    Quiet,
+    SetOption,
+    SettingArgument,
+    output_console,
+    print_json,
+    same_command,
+    say_line,
+)
+from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import summary_table
 from fedhv.config import load_setting
 from fedhv.errors import InputError
@@ -41,7 +48,7 @@ def up(
         str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
     ] = None,
     set_: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,
     node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 180.0,
     report_clip: Annotated[
@@ -86,20 +93,19 @@ def up(
         patience=Patience(reply=reply_seconds, nodes=node_seconds),
         reports=ReportPrivacy(report_clip, report_noise or 0.0) if report_clip else None,
     )
-    watch = observer(Console(stderr=True), quiet or as_json)
+    watch = starting_anew(observer(Console(stderr=True), quiet or as_json), folder, resume)
     try:
         result = run_on_flower(order, watch)
     except Interrupted as stop:
-        again = shlex.join(["fedhv", *sys.argv[1:], *([] if resume else ["--resume"])])
-        raise Interrupted(f"{stop} Go on with: {again}") from None
+        raise Interrupted(f"{stop} Go on with: {same_command('--resume')}") from None
     finally:
         watch.stop()
     if as_json:
-        print(json.dumps(result.summary, indent=2, ensure_ascii=False))
+        print_json(result.summary)
     elif not quiet:
         console = output_console(140)
         console.print(summary_table(result.summary))
-        console.print(f"The run is in {folder}", markup=False, highlight=False, soft_wrap=True)
+        say_line(console, f"The run is in {folder}")
 
 
 @flower.command()
@@ -124,4 +130,4 @@ def certificates(
             for k, path in enumerate(made.nodes)
         ),
     ):
-        console.print(f"{path}  {what}", markup=False, highlight=False, soft_wrap=True)
+        say_line(console, f"{path}  {what}")

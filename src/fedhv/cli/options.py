@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,6 +27,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and
 def output_console(width: int = 160) -> Console:
     """The output; where it goes to a file there is no edge to wrap at, only `width`."""
     return Console() if sys.stdout.isatty() else Console(width=width)
+
+
+def say_line(console: Console, text: str) -> None:
+    """A line as it is: names in square brackets are no markup, and a path is not broken in two."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """A result for programs, on the output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def same_command(*more: str) -> str:
+    """The command that is running, as it would be typed again, with more words where it has not got them."""
+    return shlex.join(["fedhv", *sys.argv[1:], *(word for word in more if word not in sys.argv)])
 
 
 def names(text: str) -> list[str]:

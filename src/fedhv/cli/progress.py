@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import progress as bars
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedhv.cli.options import say_line
+from fedhv.folders import holds_run
 from fedhv.simulation import Round
-from fedhv.study import Progress, StudyObserver
+from fedhv.study import AnnouncingStudy, Progress, StudyObserver
 
 SECONDS_BETWEEN_LINES = 10.0
 """Where output goes to a file, progress is a line every so often."""
+NAMED = 4
+"""So many runs that go on at the same time are named in such a line; the others are counted."""
 
 
 class Bars(StudyObserver):
@@ -79,16 +84,17 @@ class Bars(StudyObserver):
 
 
 class Lines(StudyObserver):
-    """For logs: what is said, and a line every few seconds."""
+    """For logs: what is said, a line for every run that ends, and a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._label, self._rounds, self._accuracy = "", 0, ""
+        self._ended: set[str] = set()
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say_line(self._console, text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Say what starts."""
@@ -105,11 +111,27 @@ class Lines(StudyObserver):
             text = f"{seen}w {_weights(round.weights)}{_incidents(round)}"
             self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
+    def stop(self) -> None:
+        """What follows are other runs, perhaps with the same labels."""
+        self._ended = set()
+
     def runs(self, states: Sequence[Progress]) -> None:
-        """Say how far the runs of a study are, from time to time."""
-        going = [f"{label} {done}/{rounds} {_describe(last)}".rstrip() for label, done, rounds, last in states if done]
-        if going and (self._due() or all(done == rounds for _, done, rounds, _ in states)):
-            self.say("; ".join(going))
+        """Say which runs of a study have ended, each once, and from time to time how far the others are."""
+        ended = {label for label, done, rounds, _ in states if done == rounds}
+        for label, _, rounds, last in states:
+            if label in ended - self._ended:
+                self.say(_line(f"{label}: {rounds} rounds done", last))
+        self._ended = ended
+        going = [state for state in states if 0 < state[1] < state[2]]
+        if not going or not self._due():
+            return
+        if len(going) == 1:
+            label, done, rounds, last = going[0]
+            self.say(_line(f"{label}: round {done}/{rounds}", last))
+            return
+        named = [f"{label} {done}/{rounds}{_incidents_of(last)}" for label, done, rounds, last in going[:NAMED]]
+        others = f" and {len(going) - NAMED} more" if len(going) > NAMED else ""
+        self.say(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
 
     def _due(self) -> bool:
         if time.monotonic() - self._last < SECONDS_BETWEEN_LINES:
@@ -123,6 +145,15 @@ def observer(console: Console, quiet: bool) -> StudyObserver:
     if quiet:
         return StudyObserver()
     return Bars(console) if console.is_terminal else Lines(console)
+
+
+def starting_anew(watch: StudyObserver, folder: Path, resume: bool) -> StudyObserver:
+    """Before anything else say that there is nothing to resume, so that a mistyped folder is seen.
+
+    It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
+    """
+    anew = resume and not holds_run(folder)
+    return AnnouncingStudy(watch, f"{folder} holds no run to resume: starting it from the first round." if anew else "")
 
 
 def _accuracy(mean: float, worst: float) -> str:
@@ -150,12 +181,22 @@ def incidents(refused: int, attempts: int, watch: Sequence[Mapping[str, Any]], r
     return text
 
 
+def _incidents_of(record: dict[str, Any] | None) -> str:
+    """The same of a round in the history."""
+    if record is None:
+        return ""
+    return incidents(
+        len(record.get("refused", ())), record.get("attempts", 1), record.get("watch", ()), "raised" in record
+    )
+
+
+def _line(text: str, record: dict[str, Any] | None) -> str:
+    return f"{text}, {_describe(record)}" if record is not None else text  # nothing before the first evaluation
+
+
 def _describe(record: dict[str, Any] | None) -> str:
     if record is None:
         return ""
     evaluation = record["evaluation"]
     text = _accuracy(evaluation["mean_accuracy"], evaluation["worst_accuracy"])
-    seen = incidents(
-        len(record.get("refused", ())), record.get("attempts", 1), record.get("watch", ()), "raised" in record
-    )
-    return f"{text}  w {_weights(record['weights'])}{seen}"
+    return f"{text}  w {_weights(record['weights'])}{_incidents_of(record)}"

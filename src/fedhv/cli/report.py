@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedhv.cli.options import output_console
+from fedhv.cli.options import output_console, say_line
 from fedhv.report.render import terminal
 from fedhv.report.watch import Server, Watcher
 from fedhv.report.writing import Report, write_report
@@ -56,7 +56,7 @@ def watch(
     """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
     console = Console()
     server = Server(Watcher(folders), port)
-    console.print(f"The page is at {server.url} (Ctrl-C stops)", markup=False, highlight=False, soft_wrap=True)
+    say_line(console, f"The page is at {server.url} (Ctrl-C stops)")
     try:
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
@@ -80,18 +80,15 @@ def _print(made: Report, seconds: float) -> None:
         if len(table.rows) <= MOST_ROWS:
             console.print(terminal(table))
         else:
-            console.print(f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n", highlight=False)
-
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
 
     if made.notes:
-        line("What is missing:")
+        say_line(console, "What is missing:")
         for note in made.notes[:MOST_NOTES]:
-            line(f"  - {note}")
+            say_line(console, f"  - {note}")
         if len(made.notes) > MOST_NOTES:
-            line(f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
+            say_line(console, f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
     figures = sum(path.suffix == ".pdf" for path in made.files)
     drawn = f", {figures} figures (PNG, PDF)" if figures else ""
-    line(f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:")
-    line(str(made.page))
+    say_line(console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:")
+    say_line(console, str(made.page))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +23,9 @@ from fedhv.cli.options import (
     names,
     numbers,
     output_console,
+    print_json,
+    same_command,
+    say_line,
 )
 from fedhv.cli.progress import observer
 from fedhv.errors import FedHVError
@@ -87,7 +87,7 @@ def reproduce(
     if dry_run:
         listed = rehearse(what, options, selection)
         if as_json:
-            print(json.dumps(_forecast_tables(listed), indent=2, ensure_ascii=False))
+            print_json(_forecast_tables(listed))
         elif not quiet:
             _print_forecasts(console, listed)
         return
@@ -95,12 +95,11 @@ def reproduce(
     try:
         made = reproduce_experiment(what, options, selection, run=run, observer=watch)
     except Interrupted as stop:
-        command = shlex.join(["fedhv", *sys.argv[1:]])
-        raise Interrupted(f"{stop} Go on with the same command: {command}") from None
+        raise Interrupted(f"{stop} Go on with the same command: {same_command()}") from None
     if as_json:
         result = {"experiments": [output.as_dict() for output in made.outputs], "files": list(map(str, made.files))}
         result |= {"failures": list(made.failures)}
-        print(json.dumps(result, indent=2, ensure_ascii=False))
+        print_json(result)
     elif not quiet:
         _print(console, made)
     if made.failures:
@@ -108,21 +107,18 @@ def reproduce(
 
 
 def _print(console: Console, made: Reproduction) -> None:
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     for output in made.outputs:
         for sheet in output.sheets:
             if sheet.table is not None and sheet.table.rows:
                 console.print(terminal(sheet.table))
-                line(f"{sheet.table.caption}\n")
+                say_line(console, f"{sheet.table.caption}\n")
         if output.notes:
-            line(f"What is missing from {output.name}:")
+            say_line(console, f"What is missing from {output.name}:")
             for note in output.notes[:MOST_NOTES]:
-                line(f"  - {note}")
+                say_line(console, f"  - {note}")
             if len(output.notes) > MOST_NOTES:
-                line(f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
-    line(f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
+                say_line(console, f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
+    say_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
 
 
 def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
@@ -136,7 +132,7 @@ def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
     console.print(table)
     for each in listed:
         if each.note:
-            console.print(f"{each.name}: {each.note}.", markup=False, highlight=False, soft_wrap=True)
+            say_line(console, f"{each.name}: {each.note}.")
     todo = [each for each in listed if each.state != "finished"]
     known = [each.seconds for each in todo if each.seconds is not None]
     if not todo:
@@ -145,7 +141,7 @@ def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
         time = f"about {_duration(sum(known))} one after another, as measured here" if known else "unknown"
         also = f", and {len(todo) - len(known)} unknown" if 0 < len(known) < len(todo) else ""
         text = f"{len(todo)} of {len(listed)} to run; time: {time}{also}."
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say_line(console, text)
 
 
 def _forecast_tables(listed: Sequence[Forecast]) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,8 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedhv.cli.options import DataOption, DeviceOption, Json, output_console
+from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json, say_line
 from fedhv.errors import InputError
+from fedhv.jsonfile import write_object
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,18 +80,18 @@ def diagnose(
     write_table(target / "rounds.csv", found.margins)
     write_table(target / "models.csv", found.model_rows())
     write_table(target / "alternatives.csv", [vars(each) for each in found.alternatives])
-    _write_json(target / "diagnosis.json", found.as_dict())
+    write_object(target / "diagnosis.json", found.as_dict())
     drawn = {"margins": lambda: margins_figure(found), "theory": lambda: theory_figure(found)}
     notes = [*found.notes, *(_draw(target, drawn) if figures else [])]
     if as_json:
-        print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        print_json(found.as_dict())
     elif not quiet:
         console = output_console()
         console.print(models_table(found))
         console.print(alternatives_table(found))
         for note in notes:
-            console.print(note, markup=False, highlight=False, soft_wrap=True)
-        console.print(f"Tables and figures are in {target}", markup=False, highlight=False, soft_wrap=True)
+            say_line(console, note)
+        say_line(console, f"Tables and figures are in {target}")
 
 
 @laboratory.command()
@@ -212,12 +212,12 @@ def _finish(
         write_table(target / f"{name}.csv", rows)
     notes = _draw(target, figures)
     if as_json:
-        print(json.dumps(tables, indent=2, ensure_ascii=False))
+        print_json(tables)
     elif not quiet:
         console = output_console()
         console.print(printed)
         for note in [*notes, f"Tables and figures are in {target}"]:
-            console.print(note, markup=False, highlight=False, soft_wrap=True)
+            say_line(console, note)
 
 
 def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:
@@ -230,12 +230,6 @@ def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:
         except InputError as error:
             return [str(error)]
     return []
-
-
-def _write_json(path: Path, value: Any) -> None:
-    from fedhv.files import write_atomic
-
-    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 class _progress:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedhv.errors import InputError
 from fedhv.messages import Replies, Request
+from fedhv.numbers import is_number
 
 Conversation = Generator[Request, Any, "State"]
 """Yields requests, is sent `Replies` of the matching kind, returns the next state."""
@@ -60,7 +61,7 @@ class Method(ABC):
     def __post_init__(self) -> None:
         for name in ("server_lr", "local_lr"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < np.inf):
+            if not (is_number(value) and 0 < value < np.inf):
                 raise InputError(f"Method '{self.label}': `{name}` should be positive. Found `{name} = {value}`.")
 
     @property
@@ -80,9 +81,25 @@ class Method(ABC):
         """One round."""
 
 
+def takes_reference(method: Method) -> bool:
+    """Whether it has a hyper-parameter `reference`, as FedHV does; a method of one's own may."""
+    return hasattr(method, "reference")
+
+
+def reference_of(method: Method) -> tuple[float, ...] | None:
+    """Its reference, if it takes one and has it."""
+    return getattr(method, "reference", None)
+
+
+def needs_reference(method: Method) -> bool:
+    """Whether it takes a reference and has none yet."""
+    return takes_reference(method) and reference_of(method) is None
+
+
 def with_reference(method: Method, reference: tuple[float, ...]) -> Method:
-    """The method with its reference; only for methods that have one."""
-    return replace(method, reference=reference)  # type: ignore[call-arg]
+    """The method with its reference; only for methods that take one."""
+    changes: dict[str, Any] = {"reference": reference}
+    return replace(method, **changes)
 
 
 def drive(conversation: Conversation, answer: Callable[[Request], Replies]) -> State:

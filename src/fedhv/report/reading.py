@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from fedhv import toml
 from fedhv.errors import FedHVError, InputError
 from fedhv.history import NAME as HISTORY
+from fedhv.jsonfile import read_object
 from fedhv.reference import Reference, read_reference
 from fedhv.report.rounds import Evaluations, Records, Rounds, from_summary, read_rounds
 
@@ -196,12 +196,12 @@ def _assemble(
 
 def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
     try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = read_object(folder / SUMMARY)
     except FileNotFoundError:
         return None, ""
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None, f"{SUMMARY} could not be read"
-    if not isinstance(summary, dict) or not isinstance(summary.get("tasks"), list):
+    if not isinstance(summary.get("tasks"), list):
         return None, f"{SUMMARY} is not of a run"
     return summary, ""
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhv.history import NAME
+from fedhv.numbers import is_number
 
 Array = np.ndarray
 
@@ -114,7 +115,7 @@ def from_summary(summary: Mapping[str, Any]) -> Records:
         "evaluation": {key: summary.get(key) for key in (*AGGREGATES, "tasks")},
     }
     least = summary.get("min_report_slack")
-    if _is_number(least):
+    if is_number(least):
         record["slack"] = [least] * len(record["weights"])
     return _arrays([record], [f"{NAME} is missing; only the final values are known"])
 
@@ -203,13 +204,9 @@ def _row(values: Any, m: int) -> list[float]:
     return [_number(value) for value in values] if fits else [math.nan] * m
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _number(value: Any) -> float:
     try:
-        return float(value) if _is_number(value) else math.nan
+        return float(value) if is_number(value) else math.nan
     except OverflowError:
         return math.inf
 

@@ -11,6 +11,7 @@ from fedhv import toml
 from fedhv.config import shipped_settings
 from fedhv.errors import InputError
 from fedhv.methods import METHODS
+from fedhv.numbers import is_number
 from fedhv.report.escape import latex_text
 from fedhv.report.reading import RunData
 
@@ -105,13 +106,12 @@ def describe(variant: Variant) -> str:
 
 def frozen(value: Any) -> str:
     """Values as text, so that lists can be counted; 1 and 1.0 are the same hyper-parameter."""
-    return repr(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+    return repr(float(value)) if is_number(value) else repr(value)
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
     """Numbers ascend, and words like "all" come after them."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return (0, float(value), "") if number else (1, 0.0, str(value))
+    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))
 
 
 def _known_as(key: str) -> str:

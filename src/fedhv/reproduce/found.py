@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fedhv import toml
 from fedhv.config import completed
 from fedhv.errors import InputError
-from fedhv.folders import read_summary
+from fedhv.folders import differences, read_summary
 from fedhv.history import read_history
 from fedhv.reference import Reference, read_reference
 from fedhv.reproduce.plan import METHODS, Plan, PlannedRun, Variant
@@ -62,7 +62,8 @@ def find(run: PlannedRun, folder: Path) -> Found:
     if not path.exists():
         return Found(run, folder, "missing")
     try:
-        differs = next(differences(completed(toml.read(path).get("setting", {})), completed(run.config())), None)
+        there, planned = (_computed(each) for each in (toml.read(path).get("setting", {}), run.config()))
+        differs = next(differences(there, planned), None)
         if differs is not None:
             key, was, now = differs
             return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")
@@ -78,15 +79,9 @@ def find(run: PlannedRun, folder: Path) -> Found:
     return Found(run, folder, "finished", len(history), "", summary, history, reference)
 
 
-def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(key, what it was, what it is) wherever two configurations differ in what they compute."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted(old.keys() | new.keys()):
-            name = f"{where}.{key}" if where else key
-            if name not in IMMATERIAL:
-                yield from differences(old.get(key), new.get(key), name)
-    elif old != new:
-        yield where, old, new
+def _computed(setting: dict[str, Any]) -> dict[str, Any]:
+    """What of a setting decides what its runs compute."""
+    return {key: value for key, value in completed(setting).items() if key not in IMMATERIAL}
 
 
 def absences(found: Sequence[Found]) -> list[str]:

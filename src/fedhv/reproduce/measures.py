@@ -58,7 +58,8 @@ def megabytes(*keys: str) -> Value:
 
 
 def _last(run: Found) -> dict[str, Any]:
-    return evaluations(run.history)[-1]["evaluation"]  # type: ignore[no-any-return]
+    evaluation: dict[str, Any] = evaluations(run.history)[-1]["evaluation"]
+    return evaluation
 
 
 @dataclass(frozen=True)

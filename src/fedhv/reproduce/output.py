@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedhv.csvfile import as_csv
 from fedhv.files import make_folder, write_atomic
 from fedhv.report.cells import Table
 from fedhv.report.escape import markdown_text
@@ -58,7 +57,7 @@ def write_outputs(outputs: Sequence[Output], folder: Path) -> list[Path]:
         for sheet in output.sheets:
             if sheet.records:
                 written.append(folder / f"{sheet.name}.csv")
-                write_atomic(written[-1], comma_separated(sheet.records))
+                write_atomic(written[-1], as_csv(sheet.records))
     return written
 
 
@@ -69,13 +68,3 @@ def page(output: Output) -> str:
         lines += ["## What is missing", "", *(f"- {markdown_text(note)}" for note in output.notes), ""]
     lines += [markdown(sheet.table) for sheet in output.sheets if sheet.table is not None and sheet.table.rows]
     return "\n".join(lines)
-
-
-def comma_separated(records: Records) -> str:
-    """Records as CSV, unrounded; an empty field is a value that is not there."""
-    columns = list(dict.fromkeys(key for record in records for key in record))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()

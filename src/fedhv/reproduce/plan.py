@@ -66,7 +66,8 @@ class PlannedRun:
         setting = self.resolved
         parameters = {k: v for k, v in method_tables(setting.method(self.method)).items() if k != "reference"}
         tables = toml.as_tables(setting) | {"methods": {self.method: parameters}}
-        return toml.read_text(toml.write({"setting": tables}))["setting"]  # type: ignore[no-any-return]
+        read_back: dict[str, Any] = toml.read_text(toml.write({"setting": tables}))["setting"]
+        return read_back
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedhv.calibration import calibrate
+from fedhv.calibration import calibrate, rule_asked, rule_of
 from fedhv.config import Setting, load_setting
 from fedhv.engines import Choice
 from fedhv.errors import InputError
@@ -49,16 +49,8 @@ def kept(out: Path, under: str) -> Reference | None:
 
 def of_rule(reference: Reference, setting: Setting) -> bool:
     """Whether a reference was calibrated as the setting says."""
-    rule, rates, made = setting.calibration, setting.method("fedhv"), reference.provenance
-    said = (rule.setting or setting.name, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr)
-    return made.source == "calibration" and said == (
-        made.setting,
-        made.seeds,
-        made.rounds,
-        made.margin,
-        made.server_lr,
-        made.local_lr,
-    )
+    asked = rule_asked(setting, setting.calibration.setting or setting.name)
+    return reference.provenance.source == "calibration" and rule_of(reference) == asked
 
 
 def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer: Observer) -> Reference:

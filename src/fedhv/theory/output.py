@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhv.csvfile import as_csv
 from fedhv.errors import InputError
 from fedhv.files import make_folder, write_atomic
 
@@ -26,12 +25,7 @@ def folder_for(path: Path) -> Path:
 
 def write_table(path: Path, rows: Sequence[Row]) -> Path:
     """Rows as CSV, every number with all its digits; None is an empty cell."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    write_atomic(path, text.getvalue())
+    write_atomic(path, as_csv(rows))
     return path
 
 
@@ -46,9 +40,3 @@ def write_figure(path: Path, make: Callable[[], Figure]) -> list[Path]:
             written.append(path.with_suffix(ending))
             write_atomic(written[-1], image(figure, ending[1:]))
     return written
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else value

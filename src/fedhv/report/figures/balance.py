@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedhv.numbers import is_number
 from fedhv.report.aggregate import Curve, round_curve
 from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, only, panels, plain
 from fedhv.report.groups import Group, SettingStudy
@@ -71,7 +72,7 @@ def slacks(setting: SettingStudy) -> Figure:
             each.set_xlabel("Round")
         linear.set_ylim(bottom=min(0.0, linear.get_ylim()[0]))
         floor = group.runs[0].parameter("floor")
-        if isinstance(floor, int | float) and floor > 0:
+        if is_number(floor) and floor > 0:
             log.axhline(floor, color="#222222", linewidth=1, linestyle=(0, (4, 2)), label=f"floor {floor:g}")
     letters(axes)
     legend_above(figure, axes[1])

@@ -19,7 +19,8 @@ from fedhv.cohort import ReportBudget
 from fedhv.errors import InputError
 from fedhv.theory._checks import whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
-from fedhv.theory.laboratory.quadratics import Quadratics, floor_of
+from fedhv.theory.laboratory.federation import floor_of
+from fedhv.theory.laboratory.quadratics import Quadratics
 
 CHUNK = 200_000
 """So many random numbers are drawn at once."""

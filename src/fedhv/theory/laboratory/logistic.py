@@ -20,12 +20,13 @@ from fedhv.problem import Problem
 from fedhv.tasks import Task
 from fedhv.theory._checks import array, positive, whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
-from fedhv.theory.reports import report_factor, report_size
+from fedhv.theory.laboratory.federation import Federation
+from fedhv.theory.reports import report_factor
 from fedhv.weights import Vector
 
 
 @dataclass(frozen=True, eq=False)
-class Logistic:
+class Logistic(Federation):
     r"""m logistic tasks on N clients of n examples each, in d dimensions, started at $\theta^0 = 0$.
 
     Attributes:
@@ -37,8 +38,7 @@ class Logistic:
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "labels"):
-            object.__setattr__(self, name, array(getattr(self, name)).astype(np.float32).astype(np.float64))
+        self._in_single_precision("inputs", "labels")
         if self.inputs.ndim != 3 or self.labels.ndim != 3 or self.inputs.shape[:2] != self.labels.shape[:2]:
             raise InputError(
                 "Parameters `inputs` and `labels` should have shapes (clients, examples, dimensions) and (clients, "
@@ -68,24 +68,15 @@ class Logistic:
         return cls(inputs, np.where(noisy > 0, 1.0, -1.0))
 
     @property
-    def clients(self) -> int:
-        """N."""
-        return int(self.inputs.shape[0])
+    def sizes(self) -> tuple[int, int, int, int]:
+        """N, n, m and d."""
+        clients, examples, dimensions = self.inputs.shape
+        return clients, examples, self.labels.shape[2], dimensions
 
     @property
-    def examples(self) -> int:
-        """n, of every client."""
-        return int(self.inputs.shape[1])
-
-    @property
-    def tasks(self) -> int:
-        """m."""
-        return int(self.labels.shape[2])
-
-    @property
-    def dimensions(self) -> int:
-        """d."""
-        return int(self.inputs.shape[2])
+    def start(self) -> np.ndarray:
+        r"""$\theta^0 = 0$."""
+        return np.zeros(self.dimensions)
 
     # --- the functions ------------------------------------------------------------------------------------
 
@@ -105,10 +96,6 @@ class Logistic:
     def gradients(self, theta: Vector) -> np.ndarray:
         r"""$\nabla f_i(\theta)$, m × d."""
         return np.asarray(self.example_gradients(theta).mean(axis=(0, 1)))
-
-    def squared_gradient(self, theta: Vector, reference: Vector) -> float:
-        r"""$\|\nabla\Phi(\theta)\|^2$."""
-        return float((((1 / (array(reference) - self.losses(theta))) @ self.gradients(theta)) ** 2).sum())
 
     # --- constants ----------------------------------------------------------------------------------------
 
@@ -153,23 +140,21 @@ class Logistic:
             floor: $\rho_{\rm clip}$; the margin by default.
         """
         far, b = positive("radius", radius), whole("batch_size", batch_size)
-        start = np.zeros(self.dimensions)
         norms = np.linalg.norm(self.inputs, axis=-1)  # an example's loss is ‖x‖-Lipschitz, its gradient ‖x‖²/4
-        gradients, values = self.example_gradients(start), self.example_losses(start)
+        gradients, values = self.example_gradients(self.start), self.example_losses(self.start)
         client_gradients, client_values = gradients.mean(axis=1), values.mean(axis=1)
         noise = np.sqrt(((gradients - client_gradients[:, None]) ** 2).sum(axis=-1).mean(axis=1))  # N × m
         noise = noise + far * np.sqrt((norms**4).mean(axis=1))[:, None] / 4
         between = ((client_gradients - client_gradients.mean(axis=0)) ** 2).sum(axis=-1).mean(axis=0)
         spread = ((client_values - client_values.mean(axis=0)) ** 2).mean(axis=0)
         dispersion = ((values - client_values[:, None]) ** 2).mean(axis=(0, 1))
-        size = report_size(self.examples, 0 if report == "all" else report, b)
-        gamma = report_factor(self.examples, size)
-        reference = self.losses(start) + far * norms.mean() + positive("margin", margin)
+        gamma = report_factor(self.examples, self.report_size(report, b))
+        reference = self.losses(self.start) + far * norms.mean() + positive("margin", margin)
         smoothness = np.full(self.tasks, self.smoothness)
         return ProblemConstants(
             smoothness=smoothness,
             reference=reference,
-            initial_losses=self.losses(start),
+            initial_losses=self.losses(self.start),
             clients=self.clients,
             cohort=cohort,
             gradient_noise=noise.max(axis=0) / np.sqrt(b),

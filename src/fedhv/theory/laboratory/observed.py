@@ -10,12 +10,11 @@ import numpy as np
 from fedhv.cohort import LocalTraining, ReportBudget
 from fedhv.engines import Engine, Sequential
 from fedhv.jobs import one_thread
-from fedhv.methods import FedHV
 from fedhv.simulation import Plan, simulate
 from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.laboratory.ensemble import Ensemble
 from fedhv.theory.laboratory.logistic import Logistic
-from fedhv.theory.laboratory.quadratics import Quadratics, floor_of
+from fedhv.theory.laboratory.quadratics import Quadratics
 
 
 @dataclass(frozen=True)
@@ -99,20 +98,14 @@ def observe_engine(
     engine: type[Engine] = Sequential,
 ) -> Observed:
     """Runs of FedHV through an engine, as any other problem's."""
-    method = FedHV(
-        server_lr=steps.server_lr,
-        local_lr=steps.local_lr,
-        reference=constants.reference,
-        report=report,
-        floor=floor_of(constants),
-    )
+    method = federation.method(constants, steps, report)
     local = LocalTraining(steps.local_steps, batch_size, steps.local_lr, sampling="replacement")
     reference = np.array(constants.reference)
     averages, slacks, errors = [], [], []
     with one_thread(), engine(federation.problem()) as where:
         for seed in seeds:
             plan = Plan(horizon, constants.cohort, local, evaluate_every=0, seed=seed)
-            theta = np.zeros(federation.dimensions) if isinstance(federation, Logistic) else federation.start
+            theta = federation.start
             squared, lows, errs = [], [], []
             for finished in simulate(where, method, plan):
                 losses = federation.losses(theta)

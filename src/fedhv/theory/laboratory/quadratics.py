@@ -21,12 +21,13 @@ from fedhv.problem import Problem
 from fedhv.tasks import Task
 from fedhv.theory._checks import array, positive_vector, whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
-from fedhv.theory.reports import report_factor, report_size
+from fedhv.theory.laboratory.federation import Federation
+from fedhv.theory.reports import report_factor
 from fedhv.weights import Vector
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratics:
+class Quadratics(Federation):
     r"""m quadratic tasks on N clients of n examples each, in d dimensions.
 
     A local step is $\theta \leftarrow (1 - \eta_\ell h)\theta + \eta_\ell\sum_i w_iL_i\,a_i$ with $h = \sum_i w_iL_i$:
@@ -48,9 +49,7 @@ class Quadratics:
     start: np.ndarray
 
     def __post_init__(self) -> None:
-        # In single precision, as models are kept, so that engines and formulas speak of the same numbers.
-        for name in ("smoothness", "points", "offsets", "start"):
-            object.__setattr__(self, name, array(getattr(self, name)).astype(np.float32).astype(np.float64))
+        self._in_single_precision("smoothness", "points", "offsets", "start")
         positive_vector("smoothness", self.smoothness)
         if self.points.ndim != 4 or self.points.size == 0 or self.points.shape[2] != self.smoothness.size:
             raise InputError(
@@ -108,27 +107,11 @@ class Quadratics:
             start=middle.mean(axis=(0, 1, 2)) + distance * away / np.linalg.norm(away),
         )
 
-    # --- sizes --------------------------------------------------------------------------------------------
-
     @property
-    def clients(self) -> int:
-        """N."""
-        return int(self.points.shape[0])
-
-    @property
-    def examples(self) -> int:
-        """n, of every client."""
-        return int(self.points.shape[1])
-
-    @property
-    def tasks(self) -> int:
-        """m."""
-        return int(self.points.shape[2])
-
-    @property
-    def dimensions(self) -> int:
-        """d."""
-        return int(self.points.shape[3])
+    def sizes(self) -> tuple[int, int, int, int]:
+        """N, n, m and d."""
+        clients, examples, tasks, dimensions = self.points.shape
+        return clients, examples, tasks, dimensions
 
     # --- the functions, for one θ or an array of them -----------------------------------------------------
 
@@ -149,11 +132,6 @@ class Quadratics:
     def gradients(self, theta: Vector) -> np.ndarray:
         r"""$\nabla f_i(\theta)$, of shape (…, m, d)."""
         return np.asarray(self.smoothness[:, None] * (array(theta)[..., None, :] - self.centres))
-
-    def squared_gradient(self, theta: Vector, reference: Vector) -> np.ndarray:
-        r"""$\|\nabla\Phi(\theta)\|^2$, of shape (…)."""
-        scale = 1 / (array(reference) - self.losses(theta))
-        return np.asarray(((scale[..., None] * self.gradients(theta)).sum(axis=-2) ** 2).sum(axis=-1))
 
     @cached_property
     def centres(self) -> np.ndarray:
@@ -261,10 +239,6 @@ class Quadratics:
             gradient_bound=max(largest, float(np.sqrt(2 * self.smoothness * r).max())),
         )
 
-    def report_size(self, report: ReportBudget, batch_size: int) -> int:
-        """Examples in a report."""
-        return report_size(self.examples, 0 if report == "all" else report, batch_size)
-
     # --- for engines --------------------------------------------------------------------------------------
 
     def problem(self) -> Problem:
@@ -288,19 +262,7 @@ class Quadratics:
     def method(self, constants: ProblemConstants, steps: StepSizes, report: ReportBudget = "all") -> FedHV:
         """FedHV as the constants and steps have it."""
         self.check_steps(steps)
-        return FedHV(
-            server_lr=steps.server_lr,
-            local_lr=steps.local_lr,
-            reference=constants.reference,
-            report=report,
-            floor=floor_of(constants),
-        )
-
-
-def floor_of(constants: ProblemConstants) -> float:
-    r"""$\rho_{\rm clip}$ of runs with these constants; the method's own default where they have neither it nor ρ."""
-    given = constants.margin is not None or constants.floor is not None
-    return constants.rho_clip if given else FedHV().floor
+        return super().method(constants, steps, report)
 
 
 class Point(nn.Module):
