@@ -79,9 +79,10 @@ def test_normalisation_without_scale_and_shift_and_relu_behind_it():
     stacked = with_stacked_kernels(layers)
     assert [type(layer) for layer in stacked] == [Normalisation, nn.Identity, Normalisation, nn.Tanh]
     assert [layer.relu for layer in stacked if isinstance(layer, Normalisation)] == [True, False]
-    images = torch.randn(3, 2, 4, 5, 5)
-    torch.testing.assert_close(stacked(images[0]), layers(images[0]))
-    torch.testing.assert_close(torch.func.vmap(stacked)(images), torch.stack([layers(i) for i in images]))
+    for shape in [(5, 5), (5,), (3, 2, 2), ()]:
+        inputs = torch.randn(3, 2, 4, *shape)
+        torch.testing.assert_close(stacked(inputs[0]), layers(inputs[0]))
+        torch.testing.assert_close(torch.func.vmap(stacked)(inputs), torch.stack([layers(i) for i in inputs]))
 
 
 @pytest.mark.parametrize(("model", "shape"), [(LeNet, (1, 28, 28)), (CIFARNet, (3, 32, 32)), (ResNet18, (3, 32, 32))])
@@ -198,3 +199,13 @@ for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 4, Tru
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_smaller_gpus_fetch_fewer_tiles_ahead(monkeypatch):
+    from fedhv.engines.kernels import launch
+
+    device = torch.device("cpu")
+    for memory, stages in [(228 << 10, 3), (99 << 10, 2), (20 << 10, 1)]:
+        monkeypatch.setattr(launch, "_shared_memory", lambda device, memory=memory: memory)
+        assert launch._tiles(512, 512, torch.bfloat16, device)["num_stages"] == stages

@@ -116,7 +116,8 @@ class Normalise(torch.autograd.Function):
 
 
 def normalise(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool) -> Tensor:
-    """One client's images B × C × H × W, normalised in float32 whatever they are kept in."""
-    y, _, _ = Normalise.apply(x[None], gamma[None], beta[None], groups, eps, relu)
+    """One client's images B × C × H × W, or anything B × C × …, normalised in float32 whatever it is kept in."""
+    images = x if x.ndim == 4 else x.reshape(*x.shape[:2], -1, 1)
+    y, _, _ = Normalise.apply(images[None], gamma[None], beta[None], groups, eps, relu)
     out: Tensor = y.squeeze(0)
-    return out
+    return out if x.ndim == 4 else out.reshape(x.shape)
