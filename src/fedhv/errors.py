@@ -44,6 +44,14 @@ def diverged(what: str, where: str = "") -> Diverged:
     return Diverged(f"{what} no longer finite: the run has diverged. {remedy}{' ' + where if where else ''}")
 
 
+def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error of this kind is at the bottom of another: compilers and recorders wrap what stops them."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
     """An unknown name, with the nearest known one suggested; all of them are shown after `prefix`."""
     names = sorted(known)

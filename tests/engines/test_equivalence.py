@@ -9,7 +9,9 @@ from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
+from fedhv.cohort import sample_cohort
 from fedhv.engines import Sequential, Stacked
+from fedhv.messages import Train
 from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (1.6, 1.4)
@@ -131,6 +133,37 @@ def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeyp
     assert len(engine.notes) == 2
     assert "2 at a time" in engine.notes[-1]
     assert relative(finished.state.model, expected.state.model) < 1e-5
+
+
+@pytest.mark.parametrize("kind", [Sequential, Stacked])
+def test_memory_that_is_short_for_reports_and_evaluation_gives_smaller_chunks(kind, problem, monkeypatch):
+    engine, expected = kind(problem), kind(problem)
+    network = engine.client.network
+    seen = []
+
+    def short_of_memory(theta, inputs, *, training):
+        if not training:
+            seen.append(len(inputs))
+            if len(inputs) > 20:
+                try:
+                    raise torch.cuda.OutOfMemoryError("out of memory")
+                except torch.cuda.OutOfMemoryError as error:  # as a recorder wraps it
+                    raise RuntimeError("the capture is invalid") from error
+        return network(theta, inputs, training=training)
+
+    model = initial_state(engine, METHODS[0], 0).model
+    monkeypatch.setattr(engine.client, "network", short_of_memory)
+    engine.chunk = 50
+    assert engine.evaluate(model).mean_loss == pytest.approx(expected.evaluate(model).mean_loss)
+    assert (engine.chunk, max(seen)) == (13, 30)
+    assert len(engine.notes) == 2
+    assert "13 examples at a time" in engine.notes[-1]
+    if kind is Stacked:
+        engine.chunk = 50
+        cohort = sample_cohort(0, 1, len(problem.clients), 5, LOCAL[0])
+        request = Train(model, report="all")
+        torch.testing.assert_close(engine.ask(request, cohort).reports, expected.ask(request, cohort).reports)
+        assert engine.chunk == 13
 
 
 def test_dropout_in_a_stack_depends_on_the_seed_alone():

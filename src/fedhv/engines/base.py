@@ -13,7 +13,7 @@ from torch import Tensor
 from fedhv.client import CHUNK, Client
 from fedhv.cohort import Cohort
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
-from fedhv.errors import InputError
+from fedhv.errors import InputError, caused_by
 from fedhv.messages import Replies, Request
 from fedhv.metrics import Evaluation, TaskScore
 from fedhv.problem import Problem
@@ -62,12 +62,29 @@ class Engine(ABC):
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
         """The model on the test examples, in evaluation mode."""
         tasks, n = self.problem.tasks, len(self._test)
-        total = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
-        for part in self._assessments(model):  # summed in the examples' order, whoever computed them
-            total += part
-        loss, score = total.tolist()
+
+        def summed() -> Tensor:
+            total = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
+            for part in self._assessments(model):  # summed in the examples' order, whoever computed them
+                total += part
+            return total
+
+        loss, score = self._by_chunks(summed).tolist()
         scores = [TaskScore(task.name, 100 * a / n, f / n) for task, a, f in zip(tasks, score, loss, strict=True)]
         return Evaluation(tuple(scores), reference)
+
+    def _by_chunks(self, compute: Callable[[], Tensor]) -> Tensor:
+        """What `compute` gives, chunk by chunk; again with smaller ones where a GPU's memory is too short for them."""
+        while True:
+            try:
+                return compute()
+            except RuntimeError as error:
+                if not caused_by(error, torch.cuda.OutOfMemoryError) or self.chunk == 1:
+                    raise
+            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
+            torch.cuda.empty_cache()
+            self.chunk = (self.chunk + 1) // 2
+            self.notes.append(f"GPU memory is short: {self.chunk} examples at a time are reported on and evaluated.")
 
     def _assessments(self, model: Tensor) -> Iterator[Tensor]:
         """Losses and scores of one chunk of test examples after the other."""

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from fedhv.errors import caused_by
+
 
 class Compiled:
     """Traced down to plain operators first: `vmap` and gradients are gone before the compiler looks."""
@@ -30,9 +32,6 @@ class Compiled:
             return self._compiled[shape](*arguments)
         except RuntimeError as error:
             # Ctrl-C inside the compiler leaves it in disorder, and that is the error it reports.
-            cause: BaseException | None = error
-            while cause is not None:
-                if isinstance(cause, KeyboardInterrupt):
-                    raise KeyboardInterrupt from None
-                cause = cause.__cause__ or cause.__context__
+            if caused_by(error, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
             raise

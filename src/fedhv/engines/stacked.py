@@ -28,7 +28,7 @@ from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import in_parts, parts
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
-from fedhv.errors import FedHVError
+from fedhv.errors import FedHVError, caused_by
 from fedhv.messages import (
     GramTerms,
     Refusal,
@@ -172,14 +172,19 @@ class Stacked(Engine):
         ]
         owner = torch.from_numpy(np.repeat(np.arange(len(chosen)), [len(c) for c in chosen])).to(self.device)
         index = torch.from_numpy(np.concatenate(chosen)).to(self.device)
-        total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
-        for start in range(0, len(index), self.chunk):
-            batch = self.client.ready(self.client.train_examples[index[start : start + self.chunk]])
-            with self._autocast():
-                losses = self.client.example_losses(request.model, batch, training=False)
-            total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
+        theta = request.model
+
+        def summed() -> Tensor:
+            total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
+            for start in range(0, len(index), self.chunk):
+                batch = self.client.ready(self.client.train_examples[index[start : start + self.chunk]])
+                with self._autocast():
+                    losses = self.client.example_losses(theta, batch, training=False)
+                total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
+            return total
+
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
-        return (total / sizes[:, None]).float()
+        return (self._by_chunks(summed) / sizes[:, None]).float()
 
     def _assess(self, model: Tensor, start: int) -> Tensor:
         with self._autocast():
@@ -211,29 +216,34 @@ class Stacked(Engine):
 
     def _compute(self, stack: Sequence[Trajectory], shape: Shape) -> Tensor:
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
-        try:
-            run = self._function(shape)
+        run = self._function(shape)
+        while True:
             # Pieces of one size: every size is compiled.
             most = -(-len(stack) // -(-len(stack) // self._most))
             pieces = [stack[i : i + most] for i in range(0, len(stack), most)]
-            with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
-                moved = torch.cat(
-                    [
-                        self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
-                        for p in pieces
-                    ]
-                )
-            if self.foresees:
-                self._ahead.foresee(stack, shape)
-            return moved
-        except torch.cuda.OutOfMemoryError:
-            if self._most == 1:
-                raise FedHVError("One client does not fit into the GPU's memory. Use a smaller batch size.") from None
+            try:
+                with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
+                    moved = torch.cat(
+                        [
+                            self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
+                            for p in pieces
+                        ]
+                    )
+                if self.foresees:
+                    self._ahead.foresee(stack, shape)
+                return moved
+            except RuntimeError as error:
+                if not caused_by(error, torch.cuda.OutOfMemoryError):
+                    raise
+                if self._most == 1:
+                    raise FedHVError(
+                        "One client does not fit into the GPU's memory. Use a smaller batch size."
+                    ) from None
+            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
             self._recorder.forget()
             self._sizes.clear()
             self._most = (min(self._most, len(stack)) + 1) // 2
             self.notes.append(f"GPU memory is short: trajectories are computed {self._most} at a time.")
-            return self._compute(stack, shape)
 
     def _filled(self, stack: Sequence[Trajectory], shape: Shape) -> Sequence[Trajectory]:
         """The stack, filled up to a size that is compiled already where that is less than twice the work.
