@@ -51,10 +51,11 @@ def descend(
     velocity: Tensor | None = None
     for gradient in gradients:
         g = gradient(theta)
-        velocity = g if velocity is None or momentum == 0 else momentum * velocity + g
-        if isinstance(rate, Tensor):
+        if isinstance(rate, Tensor):  # a stack is large: as few passes over it as can be
+            velocity = g if velocity is None or momentum == 0 else torch.add(g, velocity, alpha=momentum)
             theta = torch.addcmul(theta, rate, velocity, value=-1)
         else:
+            velocity = g if velocity is None or momentum == 0 else momentum * velocity + g
             theta = torch.sub(theta, velocity, alpha=rate)
     return theta
 
