@@ -223,7 +223,8 @@ def figure(results: dict[str, Any], path: Path) -> None:
     axis.set(xscale="log", yscale="log", xlabel="participants $M$ ($K = 1$)", ylabel="seconds a round")
     other.set(xscale="log", yscale="log", xlabel="participants $M$ ($K = 1$)", ylabel="memory a round adds, MB")
     axis.legend(frameon=False, fontsize=8)
-    other.legend(frameon=False, fontsize=8)
+    other.set_ylim(top=3e4)  # room for the legend
+    other.legend(frameon=False, fontsize=8, loc="upper left")
     fig.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     fig.savefig(path.with_suffix(".png"), dpi=110)
 
