@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.compression import Compressed, compress, rank
+from fedhv import compression
+from fedhv.compression import Compressed, compress, compress_all, inner_products, rank, stack_shape
 from fedhv.random import Purpose, stream
 
 
@@ -99,3 +100,46 @@ def test_the_dense_matrix_is_the_unstacked_product():
     # d = 5, m = 1: blocks of ⌊√5⌋ = 2 rows, the third padded; left @ right = [[1, 2, 3], [4, 5, 6]]
     product = Compressed(torch.eye(2), torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), (5, 1))
     assert product.dense().ravel().tolist() == [1.0, 4.0, 2.0, 5.0, 3.0]
+
+
+@pytest.mark.parametrize(("d", "m"), [(50, 2), (300, 3), (1000, 5)])
+def test_sizes_that_are_filled_up_for_a_gpu_change_neither_factors_nor_matrix(d, m, monkeypatch):
+    A = gradients(d, m)
+    plain = compress(A, 1.0, rng())
+    monkeypatch.setattr(compression, "_aligned", lambda size, device: size + -size % 16)
+    filled = compress(A, 1.0, rng())
+    rows, columns, r = stack_shape(d, m, 1.0)
+    assert (filled.left.shape, filled.right.shape) == ((rows, r), (r, columns))
+    torch.testing.assert_close(filled.dense(), plain.dense(), rtol=1e-4, atol=1e-4)
+
+
+def test_matrices_compressed_together_are_those_compressed_alone():
+    matrices = torch.stack([gradients(300, 2, seed) for seed in range(3)])
+    together = compress_all(matrices, 1.0, [rng(seed) for seed in range(3)])
+    for seed, compressed in enumerate(together):
+        alone = compress(matrices[seed], 1.0, rng(seed))
+        torch.testing.assert_close(compressed.dense(), alone.dense(), rtol=1e-4, atol=1e-4)
+
+
+def test_sketches_are_independent_of_each_other_and_symmetric_about_zero():
+    omega = compression._sketches([rng(0), rng(1)], 401, 37, torch.zeros(2, 10, 401))
+    assert omega.shape == (2, 401, 37)
+    assert omega.abs().max() < 1
+    assert abs(float(omega.mean())) < 0.01  # of 29,674 entries: three standard deviations
+    assert float(omega.var()) == pytest.approx(1 / 3, abs=0.01)
+    correlation = torch.corrcoef(omega.flatten(1))[0, 1]
+    assert abs(float(correlation)) < 0.03
+    assert not (omega == 0).any()  # halves of odd numbers: nothing is lost to a zero
+
+
+def test_every_column_of_a_dense_matrix_lies_in_one_piece():
+    # inner products and the stacking of a sum read columns
+    assert compress(gradients(300, 3), 1.0, rng()).dense().stride(0) == 1
+
+
+@pytest.mark.parametrize("d", [5, 8192, 10_000])
+def test_inner_products_in_blocks_are_those_of_the_whole(d, monkeypatch):
+    X, Y = gradients(d, 3).double(), gradients(d, 2, seed=1).double()
+    expected = X.T @ Y
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # only a GPU gains by blocks
+    torch.testing.assert_close(inner_products(X, Y), expected)

@@ -15,7 +15,7 @@ from fedhv.errors import Diverged
 from fedhv.history import read_history
 from fedhv.jobs import Interrupted
 from fedhv.simulation import initial_state
-from fedhv.study import StudyFailed, compare
+from fedhv.study import StudyFailed, StudyObserver, compare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,3 +112,22 @@ def test_a_run_of_a_study_that_diverges_leaves_the_others_alone(tmp_path):
     with pytest.raises(StudyFailed, match=r"leap seed 0, after round 3: .*other runs \(1\) are finished"):
         compare("digits", [Leap(), "uniform"], [0], out=tmp_path, jobs=1, **OPTIONS)
     assert (tmp_path / "uniform-seed0" / "summary.json").exists()
+
+
+def test_a_run_of_a_stack_that_diverges_is_named_at_once_and_shown_no_longer(tmp_path):
+    class Notes(StudyObserver):
+        def __init__(self):
+            self.seen = []
+
+        def say(self, text):
+            self.seen.append(text)
+
+        def runs(self, states):
+            self.seen.append({label: done for label, done, _, _ in states})
+
+    notes, options = Notes(), {**OPTIONS, "engine": "stacked"}
+    with pytest.raises(StudyFailed):
+        compare("digits", [Leap(), "uniform"], [0], out=tmp_path, observer=notes, **options)
+    (when,) = [i for i, text in enumerate(notes.seen) if str(text).startswith("leap seed 0, after round 3: ")]
+    assert notes.seen[when - 1].keys() == {"leap seed 0", "uniform seed 0"}
+    assert [states.keys() for states in notes.seen[when + 1 :]] == [{"uniform seed 0"}] * (OPTIONS["rounds"] - 3)

@@ -112,24 +112,31 @@ def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(betw
     assert contents(broken) == contents(whole)
 
 
-def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(tmp_path, monkeypatch):
-    clock, saved = [0.0], []
+@pytest.mark.parametrize(
+    ("costs", "every", "saved"),
+    [
+        (1, 10, [2, 8, 12]),  # a second's work is done every fifty seconds
+        (60, 100, [2, 9, 12]),  # not every fifty minutes
+    ],
+)
+def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(costs, every, saved, tmp_path, monkeypatch):
+    clock, rounds = [0.0], []
 
-    class Watch(Observer):
+    class Clock(Observer):
         def round(self, round):
-            clock[0] += 10
+            clock[0] += every
 
     def slow(folder, checkpoint):
-        clock[0] += 1
-        saved.append(checkpoint.round)
+        clock[0] += costs
+        rounds.append(checkpoint.round)
         save_checkpoint(folder, checkpoint)
 
     save_checkpoint = fedhv.jobs.save_checkpoint
     monkeypatch.setattr(fedhv.jobs, "save_checkpoint", slow)
     monkeypatch.setattr(fedhv.jobs.time, "monotonic", lambda: clock[0])
-    assert fedhv.jobs.SHARE_OF_CHECKPOINTS == 0.02  # a second's work is done every fifty seconds
-    play(Uniform(), tmp_path / "run", Watch(), rounds=12)
-    assert saved == [2, 8, 12]
+    assert fedhv.jobs.SHARE_OF_CHECKPOINTS == 0.02
+    play(Uniform(), tmp_path / "run", Clock(), rounds=12)
+    assert rounds == saved
 
 
 def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_path, monkeypatch):

@@ -42,6 +42,9 @@ SECONDS_BETWEEN_CHECKPOINTS = 2.0
 SHARE_OF_CHECKPOINTS = 0.02
 """Of the time at most: large models, and many runs played together, are saved less often. Ctrl-C saves in any case."""
 
+MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
+"""Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
+
 
 class Interrupted(FedHVError):
     """The user stopped a run; it can be resumed."""
@@ -158,6 +161,8 @@ def execute_together(
             for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
                 if isinstance(finished, FedHVError):
                     executions[i].fail(finished)
+                    if len(jobs) > 1:  # the others go on, perhaps for hours
+                        observer.say(str(executions[i].failure))
                     continue
                 executions[i].record(finished)
                 if executions[i].done == jobs[i].plan.rounds:
@@ -229,7 +234,8 @@ class Execution:
             began = time.monotonic()
             self.history.sync()  # a checkpoint is worth nothing without the rounds before it
             save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
-            self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, (time.monotonic() - began) / self._share)
+            affordable = min((time.monotonic() - began) / self._share, MOST_SECONDS_BETWEEN_CHECKPOINTS)
+            self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def finish(self) -> Result:

@@ -33,6 +33,10 @@ def with_fast_pooling(module: nn.Module) -> nn.Module:
 
 def _halves(layer: nn.MaxPool2d) -> bool:
     plain = layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1)) and not layer.return_indices
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
     window = layer.kernel_size in (2, (2, 2)) and layer.stride in (2, (2, 2))
-    return bool(plain and window and not layer.ceil_mode and not hooked)
+    return plain and window and not layer.ceil_mode and not hooked(layer)
+
+
+def hooked(layer: nn.Module) -> bool:
+    """Whether somebody looks at what goes in or out of a layer, or changes it: then it has to stay as it is."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)

@@ -238,7 +238,7 @@ def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: S
             waiting.append(ready)
 
     def tick(executions: Sequence[Execution]) -> None:
-        observer.runs([_progress_of(execution) for execution in executions])
+        observer.runs([_progress_of(execution) for execution in executions if execution.failure is None])
 
     for start in range(0, len(waiting), most):
         group = waiting[start : start + most]

@@ -10,7 +10,7 @@ from torch import nn
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
 from fedhv.cohort import sample_cohort
-from fedhv.engines import Sequential, Stacked
+from fedhv.engines import Sequential, Stacked, stacked
 from fedhv.messages import Train
 from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
 
@@ -108,6 +108,28 @@ def test_a_stack_in_pieces_is_the_whole_stack(problem):
     pieces._most = 2
     a, b = (list(simulate(engine, METHODS[0], plan))[-1].state.model for engine in (whole, pieces))
     assert relative(b, a) < 1e-6
+
+
+def test_pieces_of_a_large_stack_need_one_size_to_be_compiled(problem, monkeypatch):
+    """Ten trajectories, three at once: 3 + 2 + 3 + 2, filled up, and not 3 + 3 + 3 + 1."""
+    monkeypatch.setattr(stacked, "SCALARS", 3 * Stacked(problem).layout.d + 1)
+    engine = Stacked(problem)
+    compute, sizes = engine._function, []
+
+    def counted(shape):
+        def run(**inputs):
+            sizes.append(len(inputs["theta"]))
+            return compute(shape)(**inputs)
+
+        return run
+
+    monkeypatch.setattr(engine, "_function", counted)
+    engine.compiles = True  # fill up as if every size were compiled
+    plan = Plan(rounds=1, participants=5, local=LOCAL[0])
+    (finished,) = simulate(engine, FSMGDA(), plan)
+    (expected,) = simulate(Sequential(problem), FSMGDA(), plan)
+    assert sizes == [3, 3, 3, 3]
+    assert relative(finished.state.model, expected.state.model) < 1e-5
 
 
 def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeypatch):

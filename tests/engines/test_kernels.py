@@ -1,4 +1,4 @@
-"""Stacked convolutions: the operators that a GPU's kernels stand behind, checked here by what they do on a CPU.
+"""Stacked layers: the operators that a GPU's kernels stand behind, checked here by what they do on a CPU.
 
 The Triton kernels themselves are compared with double precision by `benchmarks/gpu_kernels.py` on a GPU, and here
 by Triton's interpreter where Triton is installed.
@@ -7,30 +7,38 @@ by Triton's interpreter where Triton is installed.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
 from fedhv.engines.compiled import Compiled
 from fedhv.engines.kernels.fusion import Convolution, Normalisation, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
-from fedhv.engines.kernels.group_norm import Normalise
-from fedhv.engines.kernels.operators import Convolve
+from fedhv.engines.kernels.group_norm import Normalise, _normalise, _normalise_backward, normalise
+from fedhv.engines.kernels.operators import Convolve, _convolve, _convolve_backward, convolve
 from fedhv.parameters import Layout, flatten
 
 GEOMETRIES = [
-    (3, 8, 64, 3, Geometry(1, 1, 2), True),
-    (1, 14, 10, 3, Geometry(1, 1, 2), True),
-    (10, 7, 15, 3, Geometry(1, 0, 2), True),  # 5 × 5 before pooling: the last row and column are in no window
-    (16, 8, 24, 3, Geometry(2, 1), False),
-    (16, 8, 24, 1, Geometry(2, 0), False),
-    (8, 4, 8, 3, Geometry(1, 1), True),
+    (3, (8, 8), 64, (3, 3), Geometry(1, 1, 2), True),
+    (1, (14, 14), 10, (3, 3), Geometry(1, 1, 2), True),
+    (10, (7, 7), 15, (3, 3), Geometry(1, 0, 2), True),  # 5 × 5 before pooling: the last row and column are in no window
+    (16, (8, 8), 24, (3, 3), Geometry(2, 1), False),
+    (16, (8, 8), 24, (1, 1), Geometry(2, 0), False),
+    (8, (4, 4), 8, (3, 3), Geometry(1, 1), True),
+    (3, (7, 10), 5, (2, 2), Geometry(3, 1), True),  # with a stride above the kernel some pixels meet no tap
+    (17, (9, 6), 33, (5, 5), Geometry(2, 2), True),
+    (4, (6, 9), 6, (2, 3), Geometry(1, 2, 2), False),  # windows that see nothing but padding
+    (2, (8, 5), 3, (1, 1), Geometry(4, 3), True),
+    (1, (1, 1), 3, (3, 3), Geometry(1, 1), True),
 ]
 
 
@@ -43,11 +51,12 @@ def expected(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tens
     return torch.stack(ys)
 
 
-@pytest.mark.parametrize(("C", "side", "outputs", "k", "geometry", "bias"), GEOMETRIES)
-def test_operator_is_every_clients_own_convolution(C, side, outputs, k, geometry, bias):
+@pytest.mark.parametrize("examples", [1, 2])
+@pytest.mark.parametrize(("C", "size", "outputs", "kernel", "geometry", "bias"), GEOMETRIES)
+def test_operator_is_every_clients_own_convolution(C, size, outputs, kernel, geometry, bias, examples):
     torch.manual_seed(0)
-    x = torch.randn(3, 2, C, side, side, requires_grad=True)
-    w = torch.randn(3, outputs, C, k, k, requires_grad=True)
+    x = torch.randn(3, examples, C, *size, requires_grad=True)
+    w = torch.randn(3, outputs, C, *kernel, requires_grad=True)
     b = torch.randn(3, outputs, requires_grad=True) if bias else None
     wanted = [t for t in (x, w, b) if t is not None]
     y, _ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry)
@@ -58,7 +67,7 @@ def test_operator_is_every_clients_own_convolution(C, side, outputs, k, geometry
         torch.testing.assert_close(got, right)
 
 
-@pytest.mark.parametrize(("C", "groups", "relu"), [(8, 2, True), (8, 2, False), (6, 1, True), (12, 4, True)])
+@pytest.mark.parametrize(("C", "groups", "relu"), [(8, 2, True), (8, 2, False), (6, 1, True), (12, 12, True)])
 def test_operator_is_every_clients_own_normalisation(C, groups, relu):
     torch.manual_seed(0)
     x = (5 + torch.randn(3, 2, C, 5, 4)).requires_grad_()
@@ -71,6 +80,75 @@ def test_operator_is_every_clients_own_normalisation(C, groups, relu):
     wanted = (x, gamma, beta)
     for got, right in zip(torch.autograd.grad(y, wanted, g), torch.autograd.grad(reference, wanted, g), strict=True):
         torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+def layouts(tensors: Sequence[Tensor]) -> list[tuple[object, ...]]:
+    """Shapes, types and strides; an axis of one entry may have any stride."""
+    return [
+        (t.shape, t.dtype, [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1])
+        for t in tensors
+    ]
+
+
+def answers(operator: Callable[..., tuple[Tensor, ...]], *arguments: object) -> tuple[Tensor, ...]:
+    """What an operator gives, after a look at what the compiler is told of it: inductor relies on every stride."""
+    with FakeTensorMode() as mode:
+        told = operator(*(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments))
+    given = operator(*arguments)
+    assert layouts(told) == layouts(given)
+    return given
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("C", "size", "outputs", "kernel", "geometry", "bias"), GEOMETRIES)
+def test_the_compiler_is_told_how_results_lie_in_memory(C, size, outputs, kernel, geometry, bias, channels_last):
+    x, taps = torch.randn(2, 3, C, *size), torch.randn(2, *kernel, outputs, C)
+    if channels_last:
+        x = x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    g = (geometry.stride, geometry.padding, geometry.pool)
+    y, which = answers(_convolve, x, taps, torch.randn(2, outputs) if bias else None, *g)
+    for needs_input in (True, False):
+        answers(_convolve_backward, torch.randn_like(y), which, x, taps, bias, needs_input, *g)
+    gamma, beta = torch.randn(2, C), torch.randn(2, C)
+    y, mean, scale = answers(_normalise, x, gamma, beta, C, 1e-5, True)
+    answers(_normalise_backward, torch.randn_like(y), x, gamma, beta, mean, scale, True)
+
+
+def mapped_with_gradients(function: Callable[..., Tensor], dims: tuple[int | None, ...], *arguments: Tensor):
+    arguments = tuple(argument.clone().requires_grad_() for argument in arguments)
+    y = torch.func.vmap(function, in_dims=dims)(*arguments)
+    weights = torch.arange(y.numel(), dtype=y.dtype).reshape(y.shape).cos()
+    return [y, *torch.autograd.grad((y * weights).sum(), arguments)]
+
+
+@pytest.mark.parametrize("dims", [d for d in itertools.product((0, 1, None), (0, None), (0, None)) if d != (None,) * 3])
+def test_mapped_calls_may_share_arguments(dims):
+    """Any of images, weights and biases; what they share gets the gradients of all."""
+    torch.manual_seed(0)
+
+    def several(dim: int | None, *shape: int) -> Tensor:
+        return torch.randn(shape) if dim is None else torch.randn(3, *shape).movedim(0, dim).contiguous()
+
+    x, w, b = several(dims[0], 2, 6, 5, 7), several(dims[1], 4, 6, 2, 2), several(dims[2], 4)
+    gamma, beta = several(dims[1], 6), several(dims[2], 6)
+    for mine, torchs, arguments in [
+        (lambda *a: convolve(*a, Geometry(3, 2)), lambda *a: F.conv2d(*a, 3, 2), (x, w, b)),
+        (
+            lambda *a: convolve(*a, Geometry(1, 1, 2)),
+            lambda *a: F.relu(F.max_pool2d(F.conv2d(*a, 1, 1), 2)),
+            (x, w, b),
+        ),
+        (lambda *a: normalise(*a, 3, 1e-5, False), lambda x, *a: F.group_norm(x, 3, *a), (x, gamma, beta)),
+    ]:
+        got, right = (mapped_with_gradients(f, dims, *arguments) for f in (mine, torchs))
+        torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_finite_shows_behind_a_fused_relu():
+    layers = with_stacked_kernels(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()))
+    assert layers(torch.full((1, 1, 4, 4), torch.nan)).isnan().all()
+    layers = with_stacked_kernels(nn.Sequential(nn.GroupNorm(1, 2), nn.ReLU()))
+    assert layers(torch.full((1, 2, 4, 4), torch.inf)).isnan().all()
 
 
 def test_normalisation_without_scale_and_shift_and_relu_behind_it():
@@ -126,6 +204,20 @@ def test_only_what_the_kernel_can_do_is_replaced():
     assert kinds == [*[nn.Conv2d] * 5, Convolution, Normalisation]
 
 
+@pytest.mark.parametrize("where", range(4))
+def test_a_layer_that_somebody_watches_stays(where):
+    """Hooks see what they would see, and may change it."""
+    layers, seen = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.GroupNorm(2, 4), nn.ReLU()), []
+    layers[where].register_forward_hook(lambda layer, inputs, output: seen.append(output))
+    stacked, images = with_stacked_kernels(layers), torch.randn(2, 3, 8, 8)
+    assert type(stacked[where]) is type(layers[where])
+    torch.testing.assert_close(stacked(images), layers(images))
+    torch.testing.assert_close(seen[0], seen[1])
+    fused = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU())
+    fused[where % 3].register_forward_pre_hook(lambda layer, inputs: None)
+    assert [type(layer) for layer in with_stacked_kernels(fused)][1:] == [nn.MaxPool2d, nn.ReLU]
+
+
 @pytest.mark.parametrize(
     ("following", "pool"),
     [
@@ -167,35 +259,48 @@ import torch
 import torch.nn.functional as F
 from fedhv.engines.kernels import launch
 from fedhv.engines.kernels.geometry import Geometry
-from tests.engines.test_kernels import GEOMETRIES, expected
+from fedhv.engines.kernels.group_norm import _normalise
+from fedhv.engines.kernels.operators import _convolve, _convolve_backward
+from tests.engines.test_kernels import GEOMETRIES, expected, layouts
 torch.manual_seed(0)
 close = dict(rtol=1e-4, atol=1e-4)
-for C, side, outputs, k, geometry, bias in GEOMETRIES:
-    x = torch.randn(2, 2, C, side, side, requires_grad=True)
-    w = torch.randn(2, outputs, C, k, k, requires_grad=True)
+for C, size, outputs, (KH, KW), geometry, bias in GEOMETRIES:
+    x = torch.randn(2, 2, C, *size, requires_grad=True)
+    w = torch.randn(2, outputs, C, KH, KW, requires_grad=True)
     b = torch.randn(2, outputs) if bias else None
     taps = w.detach().permute(0, 3, 4, 1, 2).contiguous()
     right = expected(x, w, b, geometry)
     y, which = launch.forward(x.detach(), taps, b, geometry)
     torch.testing.assert_close(y, right, **close)
+    numbers = geometry.stride, geometry.padding, geometry.pool
+    assert layouts([y, which]) == layouts(_convolve(x.detach(), taps, b, *numbers))
     g = torch.randn_like(right)
     dx, dw = torch.autograd.grad(right, (x, w), g)
+    back = _convolve_backward(g, which, x.detach(), taps, bias, True, *numbers)
     g = g.permute(0, 1, 3, 4, 2).contiguous()
-    torch.testing.assert_close(launch.input_gradient(g, which, taps, (side, side), geometry), dx, **close)
-    if C * k * k <= 32:  # wider ones are products of bfloat16, which the interpreter does not know
-        dtaps, _ = launch.weight_gradient(g, which, x.detach(), (k, k), bias, geometry, torch.float32)
+    given = launch.input_gradient(g, which, taps, size, geometry)
+    torch.testing.assert_close(given, dx, **close)
+    assert layouts([given]) == layouts(back[:1])
+    if C * KH * KW <= 32:  # wider ones are products of bfloat16, which the interpreter does not know
+        dtaps, db = launch.weight_gradient(g, which, x.detach(), (KH, KW), bias, geometry, torch.float32)
         torch.testing.assert_close(dtaps.permute(0, 3, 4, 1, 2), dw, **close)
-for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 4, True)]:
+        torch.testing.assert_close(db, back[2], **close)
+        assert layouts([dtaps, db]) == layouts(back[1:])
+for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True)]:
     x = (5 + torch.randn(2, 3, C, side, side)).requires_grad_()
     gamma, beta = torch.randn(2, C).requires_grad_(), torch.randn(2, C).requires_grad_()
     right = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(2)])
     right = right.relu() if relu else right
     y, mean, scale = launch.normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)
     torch.testing.assert_close(y, right, **close)
+    assert layouts([y, mean]) == layouts(_normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)[:2])
     g = torch.randn_like(right)
     back = launch.normalise_backward(g, x.detach(), gamma.detach(), beta.detach(), mean, scale, relu)
     for got, wanted in zip(back, torch.autograd.grad(right, (x, gamma, beta), g)):
         torch.testing.assert_close(got, wanted, **close)
+nothing = torch.full((1, 1, 2, 4, 4), torch.nan)
+assert launch.forward(nothing, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2))[0].isnan().all()
+assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

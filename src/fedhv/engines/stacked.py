@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -218,9 +219,10 @@ class Stacked(Engine):
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
         run = self._function(shape)
         while True:
-            # Pieces of one size: every size is compiled.
-            most = -(-len(stack) // -(-len(stack) // self._most))
-            pieces = [stack[i : i + most] for i in range(0, len(stack), most)]
+            # Sizes that differ by one at most, the largest first: the others are filled up to it, so one is compiled.
+            count = -(-len(stack) // self._most)
+            bounds = [-(-len(stack) * i // count) for i in range(count + 1)]
+            pieces = [stack[start:end] for start, end in pairwise(bounds)]
             try:
                 with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
                     moved = torch.cat(

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedhv.errors import InputError
 from fedhv.flower.roster import Patience
+from fedhv.numbers import is_number
 from fedhv.privacy import ReportPrivacy
 
 
@@ -28,7 +29,7 @@ def whole(settings: Any, name: str) -> int | None:
 def number(settings: Any, name: str) -> float | None:
     """A value that should be a number; 0 stands for none."""
     value = settings.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+    if value is not None and not is_number(value):
         raise _expected(name, "a number", value)
     return float(value) if value else None
 

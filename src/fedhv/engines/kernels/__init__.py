@@ -1,1 +1,1 @@
-"""Computations that a stack of clients does faster by hand: convolutions in which every client has its own kernel."""
+"""Layers that a stack of clients, each with weights of its own, does faster by hand: convolutions and GroupNorm."""

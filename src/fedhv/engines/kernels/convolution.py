@@ -76,7 +76,8 @@ def forward_kernel(
         p = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
         out = (n * POSITIONS + p)[:, None] * O + o[None, :]
         mask = (p < POSITIONS)[:, None] & (o < O)[None, :]
-        tl.store(y + out, tl.maximum(most, 0.0).to(y.dtype.element_ty), mask=mask)
+        # Not tl.maximum, which takes the number of a number and NaN: what has diverged must show.
+        tl.store(y + out, tl.where(most < 0, 0.0, most).to(y.dtype.element_ty), mask=mask)
         tl.store(which + out, tl.where(most > 0, place, 4).to(tl.uint8), mask=mask)
     else:
         out = (n * POSITIONS + p)[:, None] * O + o[None, :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import normalise
 from fedhv.engines.kernels.operators import convolve
+from fedhv.pooling import hooked
 
 
 class Convolution(nn.Module):
@@ -48,8 +50,10 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
         names = list(parent._modules)
         for i, name in enumerate(names):
             layer = parent._modules[name]
+            if not _free(layer):
+                continue
             behind = names[i + 1 : i + 3] if type(parent) is nn.Sequential else []
-            following = [parent._modules[n] for n in behind]
+            following = list(itertools.takewhile(_free, (parent._modules[n] for n in behind)))
             fused = 0  # so many of the layers that follow are done by the kernel already
             if type(layer) is nn.GroupNorm:
                 fused = int([type(f) for f in following[:1]] == [nn.ReLU])
@@ -60,6 +64,10 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
             for n in behind[:fused]:
                 parent._modules[n] = nn.Identity()
     return module
+
+
+def _free(layer: nn.Module | None) -> bool:
+    return layer is not None and not hooked(layer)
 
 
 def _replaceable(layer: nn.Conv2d) -> bool:

@@ -48,7 +48,7 @@ def normalise_kernel(
         values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         values = (values - centre) * factor * weight[None, :] + bias[None, :]
         if RELU:
-            values = tl.where(values > 0, values, 0.0)
+            values = tl.where(values < 0, 0.0, values)  # NaN stays NaN, as in torch's ReLU
         tl.store(y + at, values.to(y.dtype.element_ty), mask=mask)
 
 
