@@ -105,7 +105,7 @@ def test_runs_played_together_are_the_runs_played_alone(problem):
 def test_a_stack_in_pieces_is_the_whole_stack(problem):
     plan = Plan(rounds=2, participants=5, local=LOCAL[0])
     whole, pieces = Stacked(problem), Stacked(problem)
-    pieces._most = 2
+    pieces.most.size = 2
     a, b = (list(simulate(engine, METHODS[0], plan))[-1].state.model for engine in (whole, pieces))
     assert relative(b, a) < 1e-6
 
@@ -175,17 +175,37 @@ def test_memory_that_is_short_for_reports_and_evaluation_gives_smaller_chunks(ki
 
     model = initial_state(engine, METHODS[0], 0).model
     monkeypatch.setattr(engine.client, "network", short_of_memory)
-    engine.chunk = 50
+    engine.chunk.size = 50
     assert engine.evaluate(model).mean_loss == pytest.approx(expected.evaluate(model).mean_loss)
-    assert (engine.chunk, max(seen)) == (13, 30)
-    assert len(engine.notes) == 2
-    assert "13 examples at a time" in engine.notes[-1]
+    assert (engine.chunk.size, max(seen)) == (15, 30)
+    (note,) = engine.notes
+    assert "15 examples at a time" in note
     if kind is Stacked:
-        engine.chunk = 50
+        engine.chunk.size = 50
         cohort = sample_cohort(0, 1, len(problem.clients), 5, LOCAL[0])
         request = Train(model, report="all")
         torch.testing.assert_close(engine.ask(request, cohort).reports, expected.ask(request, cohort).reports)
-        assert engine.chunk == 13
+        assert engine.chunk.size == 13
+
+
+def test_memory_that_is_short_for_compression_gives_fewer_clients_at_a_time(problem, monkeypatch):
+    plan = Plan(rounds=1, participants=5, local=LOCAL[0])
+    compress_all, seen = stacked.compress_all, []
+
+    def short_of_memory(matrices, extra_upload, rngs):
+        made = compress_all(matrices, extra_upload, rngs)  # draws; the next attempt must draw the same
+        seen.append(len(matrices))
+        if len(matrices) > 2:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return made
+
+    (expected,) = simulate(Stacked(problem), METHODS[-1], plan)
+    monkeypatch.setattr(stacked, "compress_all", short_of_memory)
+    engine = Stacked(problem)
+    (finished,) = simulate(engine, METHODS[-1], plan)
+    assert seen == [5, 3, 2, 2, 1]
+    assert "2 clients at a time" in engine.notes[-1]
+    assert relative(finished.state.model, expected.state.model) < 1e-6
 
 
 def test_dropout_in_a_stack_depends_on_the_seed_alone():

@@ -45,10 +45,10 @@ def test_any_number_of_workers_gives_the_same_bits(problem, method, workers):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_evaluations_divided_among_workers_have_the_same_bits(problem, workers):
     plain = Sequential(problem)
-    plain.chunk = 7  # 60 test examples in nine chunks
+    plain.chunk.size = 7  # 60 test examples in nine chunks
     theta = initial_state(plain, Uniform(), 3).model
     with Parallel(problem, workers=workers) as engine:
-        engine.chunk = 7
+        engine.chunk.size = 7
         assert engine.evaluate(theta) == plain.evaluate(theta)
         assert len(engine.workers) == workers
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from fedhv.client import CHUNK, Client
 from fedhv.cohort import Cohort
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
-from fedhv.errors import InputError, caused_by
+from fedhv.engines.portions import Portion
+from fedhv.errors import InputError
 from fedhv.messages import Replies, Request
 from fedhv.metrics import Evaluation, TaskScore
 from fedhv.problem import Problem
@@ -41,9 +42,15 @@ class Engine(ABC):
             keep_freed_memory()
         self.client = Client(problem, device)
         self.layout = self.client.layout
-        self.chunk = CHUNK if self.device.type == "cpu" else 16 * CHUNK
         self.notes: list[str] = []
         """What the user should know about how a run is computed; emptied by whoever shows it."""
+        self.chunk = Portion(
+            CHUNK if self.device.type == "cpu" else 16 * CHUNK,
+            "GPU memory is short: {size} examples at a time are reported on and evaluated.",
+            "One example does not fit into the GPU's memory. Use --device cpu.",
+            self.notes,
+        )
+        """So many examples go through the model at once in reports and evaluations."""
         self._test = problem.test.to(self.device)
 
     @property
@@ -63,38 +70,25 @@ class Engine(ABC):
         """The model on the test examples, in evaluation mode."""
         tasks, n = self.problem.tasks, len(self._test)
 
-        def summed() -> Tensor:
+        def summed(chunk: int) -> Tensor:
             total = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
-            for part in self._assessments(model):  # summed in the examples' order, whoever computed them
+            for part in self._assessments(model, chunk):  # summed in the examples' order, whoever computed them
                 total += part
             return total
 
-        loss, score = self._by_chunks(summed).tolist()
+        loss, score = self.chunk(n, summed).tolist()
         scores = [TaskScore(task.name, 100 * a / n, f / n) for task, a, f in zip(tasks, score, loss, strict=True)]
         return Evaluation(tuple(scores), reference)
 
-    def _by_chunks(self, compute: Callable[[], Tensor]) -> Tensor:
-        """What `compute` gives, chunk by chunk; again with smaller ones where a GPU's memory is too short for them."""
-        while True:
-            try:
-                return compute()
-            except RuntimeError as error:
-                if not caused_by(error, torch.cuda.OutOfMemoryError) or self.chunk == 1:
-                    raise
-            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
-            torch.cuda.empty_cache()
-            self.chunk = (self.chunk + 1) // 2
-            self.notes.append(f"GPU memory is short: {self.chunk} examples at a time are reported on and evaluated.")
-
-    def _assessments(self, model: Tensor) -> Iterator[Tensor]:
+    def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of one chunk of test examples after the other."""
-        return (self._assess(model, start) for start in range(0, len(self._test), self.chunk))
+        return (self._assess(model, start, chunk) for start in range(0, len(self._test), chunk))
 
     @torch.no_grad()
-    def _assess(self, model: Tensor, start: int) -> Tensor:
+    def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
         """Every task's summed loss and summed score on the chunk of test examples that starts here, 2 × m."""
         tasks = self.problem.tasks
-        batch = self.client.ready(self._test[start : start + self.chunk])
+        batch = self.client.ready(self._test[start : start + chunk])
         outputs = self.client.network(model, batch.inputs, training=False)
         pairs = list(zip(tasks, outputs, batch.targets, strict=True))
         losses = [task.loss(output, target).double().sum() for task, output, target in pairs]

@@ -49,9 +49,10 @@ class Visit:
 
 @dataclass(frozen=True)
 class Assessment:
-    """An errand: the model on the chunk of test examples that starts here."""
+    """An errand: the model on a chunk of test examples, where it starts and how many they are at most."""
 
     start: int
+    chunk: int
 
     @property
     def name(self) -> str:
@@ -118,11 +119,11 @@ class Parallel(Engine):
         for position, answer in enumerate(self._sent_out(errand, len(cohort))):
             yield self._board.read(note, position, answer)
 
-    def _assessments(self, model: Tensor) -> Iterator[Tensor]:
+    def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the test examples, their chunks divided among the workers."""
-        starts = range(0, len(self._test), self.chunk)
+        starts = range(0, len(self._test), chunk)
         self._board.model.copy_(model)
-        parts = self._sent_out(lambda position: Assessment(starts[position]), len(starts))
+        parts = self._sent_out(lambda position: Assessment(starts[position], chunk), len(starts))
         return (torch.tensor(part, dtype=torch.float64) for part in parts)
 
     def _sent_out(self, errand: Callable[[int], Errand], count: int) -> Iterator[Any]:
@@ -217,8 +218,8 @@ class Parallel(Engine):
                 case Visit(note, cohort, position, seat):
                     request = self._board.request(note, cohort, seat)
                     return self._board.write(self.client.answer(request, cohort, cohort.clients[0]), position)
-                case Assessment(start):
-                    return self._assess(self._board.model, start).tolist()
+                case Assessment(start, chunk):
+                    return self._assess(self._board.model, start, chunk).tolist()
         except FedHVError as error:
             return error
         except Exception as error:  # shown by the engine's process, which has the terminal

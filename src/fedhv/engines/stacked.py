@@ -14,6 +14,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ from fedhv.engines.compiled import Compiled
 from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import in_parts, parts
+from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
-from fedhv.errors import FedHVError, caused_by
 from fedhv.messages import (
     GramTerms,
     Refusal,
@@ -72,8 +73,19 @@ class Stacked(Engine):
         self._recorder = Recorder(self.device)
         self._sizes: dict[Shape, set[int]] = {}
         self._ahead = Ahead(problem)
-        self._most = max(1, SCALARS // self.layout.d)
-        """At most so many trajectories are computed at once; fewer where memory runs short."""
+        self.most = Portion(
+            SCALARS // self.layout.d,
+            "GPU memory is short: trajectories are computed {size} at a time.",
+            "One client does not fit into the GPU's memory. Use a smaller batch size.",
+            self.notes,
+        )
+        """So many trajectories are computed at once."""
+        self._compressions = Portion(
+            SCALARS,
+            "GPU memory is short: the gradients of {size} clients at a time are compressed.",
+            "One client's compression does not fit into the GPU's memory. Lower the method's extra_upload.",
+            self.notes,
+        )
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -113,11 +125,23 @@ class Stacked(Engine):
         sent: dict[int, list[Compressed]] = {}
         for extra_upload, members in groups.items():
             gradients = torch.cat([result for i in members if (result := results[i]) is not None])
-            shared = self.layout.shared(gradients.view(-1, self.layout.tasks, self.layout.d))
-            rngs = [calls[i][1].stream(Purpose.COMPRESSION, k) for i in members for k in calls[i][1].clients]
-            compressed = iter(compress_all(shared.mT, extra_upload, rngs))
-            sent |= {i: [next(compressed) for _ in calls[i][1].clients] for i in members}
+            shared = self.layout.shared(gradients.view(-1, self.layout.tasks, self.layout.d)).mT
+            whose = [(calls[i][1], k) for i in members for k in calls[i][1].clients]
+            made = iter(self._compress(shared, whose, extra_upload))
+            sent |= {i: [next(made) for _ in calls[i][1].clients] for i in members}
         return sent
+
+    def _compress(self, matrices: Tensor, whose: Sequence[tuple[Cohort, int]], extra_upload: float) -> list[Compressed]:
+        def made(most: int) -> list[Compressed]:
+            return [
+                compressed
+                for some, clients in zip(_evenly(matrices, most), _evenly(whose, most), strict=True)
+                for compressed in compress_all(
+                    some, extra_upload, [cohort.stream(Purpose.COMPRESSION, k) for cohort, k in clients]
+                )
+            ]
+
+        return self._compressions(len(whose), made, self._forget)
 
     def _reply(
         self,
@@ -175,21 +199,21 @@ class Stacked(Engine):
         index = torch.from_numpy(np.concatenate(chosen)).to(self.device)
         theta = request.model
 
-        def summed() -> Tensor:
+        def summed(chunk: int) -> Tensor:
             total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
-            for start in range(0, len(index), self.chunk):
-                batch = self.client.ready(self.client.train_examples[index[start : start + self.chunk]])
+            for start in range(0, len(index), chunk):
+                batch = self.client.ready(self.client.train_examples[index[start : start + chunk]])
                 with self._autocast():
                     losses = self.client.example_losses(theta, batch, training=False)
-                total.index_add_(0, owner[start : start + self.chunk], losses.double().T)
+                total.index_add_(0, owner[start : start + chunk], losses.double().T)
             return total
 
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
-        return (self._by_chunks(summed) / sizes[:, None]).float()
+        return (self.chunk(len(index), summed) / sizes[:, None]).float()
 
-    def _assess(self, model: Tensor, start: int) -> Tensor:
+    def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
         with self._autocast():
-            return super()._assess(model, start)
+            return super()._assess(model, start, chunk)
 
     # --- trajectories ---------------------------------------------------------------------------------------
 
@@ -218,34 +242,25 @@ class Stacked(Engine):
     def _compute(self, stack: Sequence[Trajectory], shape: Shape) -> Tensor:
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
         run = self._function(shape)
-        while True:
-            # Sizes that differ by one at most, the largest first: the others are filled up to it, so one is compiled.
-            count = -(-len(stack) // self._most)
-            bounds = [-(-len(stack) * i // count) for i in range(count + 1)]
-            pieces = [stack[start:end] for start, end in pairwise(bounds)]
-            try:
-                with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
-                    moved = torch.cat(
-                        [
-                            self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
-                            for p in pieces
-                        ]
-                    )
-                if self.foresees:
-                    self._ahead.foresee(stack, shape)
-                return moved
-            except RuntimeError as error:
-                if not caused_by(error, torch.cuda.OutOfMemoryError):
-                    raise
-                if self._most == 1:
-                    raise FedHVError(
-                        "One client does not fit into the GPU's memory. Use a smaller batch size."
-                    ) from None
-            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
-            self._recorder.forget()
-            self._sizes.clear()
-            self._most = (min(self._most, len(stack)) + 1) // 2
-            self.notes.append(f"GPU memory is short: trajectories are computed {self._most} at a time.")
+
+        def moved(most: int) -> Tensor:
+            with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
+                return torch.cat(
+                    [
+                        self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
+                        for p in _evenly(stack, most)
+                    ]
+                )
+
+        result = self.most(len(stack), moved, self._forget)
+        if self.foresees:
+            self._ahead.foresee(stack, shape)
+        return result
+
+    def _forget(self) -> None:
+        """Give back the memory of everything that was recorded."""
+        self._recorder.forget()
+        self._sizes.clear()
 
     def _filled(self, stack: Sequence[Trajectory], shape: Shape) -> Sequence[Trajectory]:
         """The stack, filled up to a size that is compiled already where that is less than twice the work.
@@ -313,6 +328,16 @@ class Stacked(Engine):
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def _evenly(many: Any, most: int) -> list[Any]:
+    """A sequence in parts of at most so many; sizes differ by one at most, the largest first.
+
+    Smaller ones are filled up to it, so that one size is compiled.
+    """
+    count = -(-len(many) // most)
+    bounds = [-(-len(many) * i // count) for i in range(count + 1)]
+    return [many[start:end] for start, end in pairwise(bounds)]
 
 
 def _mean(results: Tensor) -> Tensor:

@@ -1,0 +1,47 @@
+"""How much is computed at once on a GPU: as much as fits into its memory, which is found out by trying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from fedhv.errors import FedHVError, caused_by
+
+T = TypeVar("T")
+
+
+class Portion:
+    """A size that is halved, with a note, whenever memory runs short.
+
+    Args:
+        size: To begin with.
+        note: What the user is told, with a place `{size}` for the new one.
+        error: What the user is told when not even one fits.
+        notes: Where notes go.
+    """
+
+    def __init__(self, size: int, note: str, error: str, notes: list[str]) -> None:
+        self.size, self._note, self._error, self._notes = max(1, size), note, error, notes
+
+    def __call__(
+        self, total: int, compute: Callable[[int], T], release: Callable[[], None] = torch.cuda.empty_cache
+    ) -> T:
+        """What `compute` gives for at most so many at once, out of `total`.
+
+        `release` gives back whatever memory the caller keeps for later.
+        """
+        while True:
+            size = min(self.size, total)
+            try:
+                return compute(size)
+            except RuntimeError as error:
+                if not caused_by(error, torch.cuda.OutOfMemoryError):
+                    raise
+                if size <= 1:
+                    raise FedHVError(self._error) from None
+            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
+            release()
+            self.size = (size + 1) // 2
+            self._notes.append(self._note.format(size=self.size))
