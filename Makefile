@@ -10,7 +10,8 @@ CORE   := src/fedhv/weights.py,src/fedhv/methods/*,src/fedhv/client.py,src/fedhv
           src/fedhv/aggregation.py,src/fedhv/compression.py,src/fedhv/minnorm.py
 
 # Triton kernels and what launches them run on a GPU alone; benchmarks/gpu_kernels.py checks them there.
-ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/launch.py
+ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
+          src/fedhv/engines/kernels/launch.py
 
 .PHONY: help demo test coverage docs package lint format clean
 
