@@ -32,7 +32,7 @@ def test_not_even_one_is_an_error_in_one_line():
     def full(size: int) -> None:
         raise torch.cuda.OutOfMemoryError("full")
 
-    with pytest.raises(FedHVError, match="^not even one$"):
+    with pytest.raises(FedHVError, match=r"^not even one$"):
         Portion(4, "{size}", "not even one", [])(4, full)
 
 
