@@ -16,10 +16,12 @@ from fedhv.flower.wire import (
     TYPES,
     Malformed,
     decode_cohort,
+    decode_introduction,
     decode_reply,
     decode_request,
     encode_reply,
     encode_request,
+    introduction,
     serialised_bytes,
 )
 from fedhv.messages import TaskUpdates, Train
@@ -119,3 +121,18 @@ def test_fedhv_sends_exactly_m_floats_more_in_each_direction_than_federated_aver
 
 def vars_of(message):
     return {name for record in message.content.values() for name in record}
+
+
+def test_a_nodes_introduction_is_its_partition():
+    assert decode_introduction(introduction(3, LAYOUT, ["a", "b"]), LAYOUT, ["a", "b"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tasks", 5), ("tasks", 0.5), ("tasks", "ab"), ("tasks", ["b", "a"]), ("parameters", "many"), ("partition", 1.5)],
+)
+def test_a_strangers_introduction_is_refused_whatever_it_holds(name, value):
+    content = introduction(3, LAYOUT, ["a", "b"])
+    next(iter(content.config_records.values()))[name] = value
+    with pytest.raises(Malformed):
+        decode_introduction(content, LAYOUT, ["a", "b"])

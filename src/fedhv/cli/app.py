@@ -22,9 +22,13 @@ from fedhv.cli.options import (
     DataOption,
     DeviceOption,
     EngineOption,
+    ExecutorOption,
+    JobsOption,
     Json,
     PrecisionOption,
     Quiet,
+    ReferenceOption,
+    Rounds,
     SetOption,
     SettingArgument,
     names,
@@ -57,10 +61,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
-ReferenceOption = Annotated[
-    str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
-]
 TensorBoardOption = Annotated[
     bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the folder's tensorboard/.")
 ]
@@ -165,8 +165,8 @@ def compare(
     seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
     rounds: Rounds = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")] = None,
-    executor: Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")] = EXECUTORS[0],
+    jobs: JobsOption = None,
+    executor: ExecutorOption = EXECUTORS[0],
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",

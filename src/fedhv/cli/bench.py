@@ -19,6 +19,7 @@ from fedhv.cli.options import (
     PrecisionOption,
     SetOption,
     SettingArgument,
+    names,
     output_console,
     print_json,
     say_line,
@@ -56,10 +57,10 @@ def bench(
     """
     resolved = load_setting(setting, set_ or [])
     chosen = resolved.method(method)
-    names = None if engines is None else [name.strip() for name in engines.split(",") if name.strip()]
+    wanted = None if engines is None else names(engines)
     source, problem, note = find_source(resolved, data, random)
     rehearse(problem)
-    choices, auto = choose_engines(names, device, precision, problem, resolved.plan(chosen, seed=0))
+    choices, auto = choose_engines(wanted, device, precision, problem, resolved.plan(chosen, seed=0))
     errors = Console(stderr=True)
     silent = quiet or as_json
 

@@ -12,6 +12,8 @@ from fedhv.cli.options import (
     DataOption,
     Json,
     Quiet,
+    ReferenceOption,
+    Rounds,
     SetOption,
     SettingArgument,
     output_console,
@@ -40,13 +42,11 @@ def up(
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys only.")] = False,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")] = None,
+    rounds: Rounds = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder [default: runs/SETTING-flower/METHOD-seedSEED].")
     ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
-    ] = None,
+    reference: ReferenceOption = None,
     set_: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,

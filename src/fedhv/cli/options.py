@@ -20,6 +20,12 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")
 ]
 DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets (or set FEDHV_DATA).")]
+ReferenceOption = Annotated[
+    str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
+]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")]
+ExecutorOption = Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 

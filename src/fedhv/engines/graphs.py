@@ -54,7 +54,7 @@ class Recorder:
 
     def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch has no types here
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):

@@ -140,5 +140,5 @@ class Board:
 
 def _shared(*shape: int) -> Tensor:
     memory = torch.zeros(shape)
-    memory.share_memory_()  # type: ignore[no-untyped-call]
+    memory.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types here
     return memory

@@ -287,7 +287,7 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
     """The partition that a node holds, once versions, tasks and model agree."""
     check_language(content, "the node")
     config = _config(content)
-    if list(config.get("tasks", [])) != tasks:  # type: ignore[arg-type]
+    if config.get("tasks") != tasks:
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
@@ -397,6 +397,6 @@ def _take(config: ConfigRecord, name: str, kind: type) -> Any:
     value = config.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float if kind is float else kind):
         raise Malformed(f"`{name}` of {value!r}")
-    if kind is float and not math.isfinite(float(value)):  # type: ignore[arg-type]
+    if isinstance(value, float) and not math.isfinite(value):
         raise Malformed(f"`{name}` of {value!r}")
     return value
