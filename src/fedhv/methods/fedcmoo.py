@@ -52,8 +52,10 @@ class FedCMOO(Method):
         S = compress(C.sum(dim=0), self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
         terms = yield GramTerms(S, gradients, self.extra_upload)
         # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
-        left = [k in set(terms.cohort.clients) for k in gradients.cohort.clients]
-        gram = gram_estimate(float(torch.linalg.vector_norm(C[left], dtype=torch.float64)) ** 2, terms)
+        there = set(terms.cohort.clients)
+        norms = torch.linalg.vector_norm(C, dim=(1, 2), dtype=torch.float64).tolist()
+        left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
+        gram = gram_estimate(sum(norm**2 for norm in left), terms)
         w = torch.from_numpy(self.descend_weights(gram, state.weights.double().numpy())).float()
         replies = yield Train(state.model, w, first=gradients)
         return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record={"weights": w})
