@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -85,14 +86,14 @@ class Faults:
         if self.pattern not in ("afresh", "same"):
             raise InputError(f"`faults.pattern` should be 'afresh' or 'same'. Found '{self.pattern}'.")
 
-    @property
+    @cached_property
     def rates(self) -> dict[Fault, float]:
         """The share of clients with each fault."""
         return {fault: getattr(self, fault) for fault in Fault}
 
-    @property
+    @cached_property
     def any(self) -> bool:
-        """Whether there are faults at all."""
+        """Whether there are faults at all; every reply asks."""
         return any(self.rates.values())
 
     def of(self, seed: int, round: int, client: int, attempt: int = 0) -> Fault | None:
