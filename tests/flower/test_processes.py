@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import uuid
 from dataclasses import replace
@@ -224,14 +225,59 @@ def test_nothing_starts_where_the_input_is_wrong(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_process_has_started_in_a_group_of_its_own_ends_with_it(mark, tmp_path):
+SLEEP = "import time; time.sleep(60)"
+STARTS_ANOTHER = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{SLEEP}'], start_new_session=True)"
+WHEN_IT_STARTS = f"{STARTS_ANOTHER}; {SLEEP}"
+WHEN_IT_IS_ASKED_TO_END = f"""
+import signal, sys, time
+def on_end(number, frame):
+    {STARTS_ANOTHER}
+    sys.exit()
+signal.signal(signal.SIGTERM, on_end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("program", [WHEN_IT_STARTS, WHEN_IT_IS_ASKED_TO_END])
+def test_what_a_process_has_started_in_a_group_of_its_own_ends_with_it(program, mark, tmp_path):
     """As the SuperExec of a SuperLink, which is busy and has to be killed."""
     from fedhv.flower.processes import Processes
 
-    child = "import time; time.sleep(60)"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
     processes = Processes({**os.environ, MARK: mark}, tmp_path)
-    processes.start("parent", [sys.executable, "-c", parent])
-    wait_until(lambda: len(marked(mark)) == 2, 30, "the child")
+    processes.start("parent", [sys.executable, "-c", program])
+    wait_until(lambda: len(marked(mark)) == 2 or processes.tail("parent") == "ready", 30, "the child")
     processes.end()
+    assert not marked(mark)
+
+
+def test_a_process_that_was_being_started_at_ctrl_c_is_ended(mark, tmp_path, monkeypatch):
+    """Else it would write into the folder that is being removed."""
+    from fedhv.flower.processes import Processes
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    processes = Processes({**os.environ, MARK: mark}, tmp_path)
+    sleep = [sys.executable, "-c", SLEEP]
+    with pytest.raises(KeyboardInterrupt):
+        processes.start("sleeper", sleep)
+    assert list(processes.running) == ["sleeper"]
+    with pytest.raises(KeyboardInterrupt):
+        processes.ask(sleep, 60)
+    processes.end()
+    assert not marked(mark)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_command_that_hangs_is_ended_and_said(mark, tmp_path):
+    from fedhv.flower.processes import Processes
+
+    processes = Processes({**os.environ, MARK: mark}, tmp_path)
+    with pytest.raises(fedhv.errors.FedHVError, match=r"did not end within 0\.2 s"):
+        processes.ask([sys.executable, "-c", SLEEP], 0.2)
     assert not marked(mark)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from fedhv import toml
 from fedhv.errors import FedHVError
 from fedhv.files import write_atomic
 from fedhv.flower.certificates import Certificates, make_certificates
-from fedhv.flower.processes import Processes, executable, free_ports
+from fedhv.flower.processes import Processes, free_ports
 
 CONNECTION = "fedhv"
 """The name of the connection in Flower's configuration."""
@@ -80,22 +79,11 @@ class Deployment:
 
     def flwr(self, *arguments: str) -> str:
         """One of Flower's commands; returns what it printed."""
-        try:
-            done = subprocess.run(
-                [executable("flwr"), *arguments],
-                env=self.processes.environment,
-                capture_output=True,
-                text=True,
-                timeout=SUBMITTING,
-                stdin=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired:
-            raise FedHVError(f"flwr {arguments[0]} did not end within {SUBMITTING:g} s.") from None
-        printed = done.stdout + done.stderr
-        failed = done.returncode != 0 or '"success": false' in done.stdout
-        if failed:
-            raise FedHVError(f"flwr {' '.join(arguments[:2])} failed: {' '.join(printed.split())[-600:]}")
-        return done.stdout
+        code, out, err = self.processes.ask(["flwr", *arguments], SUBMITTING)
+        if code != 0 or '"success": false' in out:
+            printed = " ".join((out + err).split())
+            raise FedHVError(f"flwr {' '.join(arguments[:2])} failed: {printed[-600:]}")
+        return out
 
     def _start_node(self, partition: int) -> None:
         """Start the SuperNode that holds a partition."""

@@ -1,4 +1,4 @@
-"""Processes that do not outlive us: each leads a group of its own, and whole groups are ended."""
+"""Processes that do not outlive us: each leads a group of its own and bears a mark, and so does all that they start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 from fedhv.errors import FedHVError
 
@@ -21,6 +25,8 @@ GRACE = 5.0
 STARTING = 90.0
 """Seconds that a server has to open its port."""
 PORTS = range(20000, 32000)
+MARK = "FEDHV_PROCESSES"
+"""The variable of the environment by which all that was started is found again, whoever its parent is by now."""
 _DIE_WITH_PARENT = 1
 """Linux' PR_SET_PDEATHSIG."""
 
@@ -29,26 +35,41 @@ class Processes:
     """Starts processes, watches them, and ends them all."""
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
-        self.environment, self.logs = dict(environment), logs
+        self.logs, self.mark = logs, uuid.uuid4().hex
+        self.environment = {**environment, MARK: self.mark}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process in a group of its own; what it prints goes to a file."""
-        with self.log(name).open("ab") as log:
+    def start(self, name: str, command: Sequence[str]) -> None:
+        """Start a process; what it prints goes to a file."""
+        with self.log(name).open("ab") as log, _uninterrupted():
+            self.running[name] = self._popen(command, log, subprocess.STDOUT)
+
+    def ask(self, command: Sequence[str], seconds: float) -> tuple[int, str, str]:
+        """The exit code, output and error output of a command that ends by itself, within bounds."""
+        with _uninterrupted():
+            asked = self._popen(command, subprocess.PIPE, subprocess.PIPE)
+        with asked:
             try:
-                started = subprocess.Popen(
-                    [executable(command[0]), *command[1:]],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=self.environment,
-                    start_new_session=True,  # a group that can be ended as a whole; Ctrl-C reaches us alone
-                    preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-                )
-            except OSError as error:
-                raise FedHVError(f"{command[0]} could not be started: {error.strerror or error}.") from None
-        self.running[name] = started
-        return started
+                out, err = asked.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise FedHVError(f"{' '.join(command[:2])} did not end within {seconds:g} s.") from None
+            finally:
+                asked.kill()  # nothing happens where it has ended
+        return asked.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+    def _popen(self, command: Sequence[str], out: int | IO[bytes], err: int) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [executable(command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=self.environment,
+                start_new_session=True,  # a group that can be ended as a whole; Ctrl-C reaches us alone
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        except OSError as error:
+            raise FedHVError(f"{command[0]} could not be started: {error.strerror or error}.") from None
 
     def log(self, name: str) -> Path:
         """Where a process prints."""
@@ -78,55 +99,63 @@ class Processes:
         raise FedHVError(f"{name} did not open its port {port} within {STARTING:g} s:\n{self.tail(name)}")
 
     def end(self) -> None:
-        """End them all, and everything that they started."""
+        """Ask them all to end, wait a little, then make them and everything that they started."""
         processes, self.running = list(self.running.values()), {}
-        _end(processes)
+        try:
+            for process in processes:
+                _signal(process.pid, signal.SIGTERM)
+            end = time.monotonic() + GRACE
+            while time.monotonic() < end and any(process.poll() is None for process in processes):
+                time.sleep(0.05)
+        finally:  # a second Ctrl-C only shortens the wait
+            for process in processes:
+                _signal(process.pid, signal.SIGKILL)
+            for process in processes:
+                process.wait()
+            end = time.monotonic() + GRACE
+            while time.monotonic() < end and (left := _marked(self.mark)):
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask whole groups to end, wait a little, then make them."""
-    groups = _groups({process.pid for process in processes})
-    try:
-        for process in processes:
-            _signal(process.pid, signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(process.poll() is None for process in processes):
-            time.sleep(0.05)
-    finally:  # a second Ctrl-C only shortens the wait
-        for group in groups:
-            _signal(group, signal.SIGKILL)
-        for process in processes:
-            process.wait()
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(_there(group) for group in groups):
-            time.sleep(0.01)  # the leader is gone; what it had started goes a moment later
+def _marked(mark: str) -> list[int]:
+    """The processes with this mark; nothing on other systems than Linux.
 
-
-def _groups(leaders: set[int]) -> set[int]:
-    """The groups of these processes and of all that they started.
-
-    A SuperLink gives its SuperExec a group of its own, which outlives it for a while where it is killed.
+    Groups do not tell: a SuperLink gives its SuperExec one of its own, and a process can start another while it is
+    asked to end, or before we have noted that it runs.
     """
-    children: dict[int, list[tuple[int, int]]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):  # nothing on other systems than Linux
+    found, sought = [], f"{MARK}={mark}".encode()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            _, parent, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
-            children.setdefault(int(parent), []).append((int(stat.parent.name), int(its_group)))
-    groups, family = set(leaders), list(leaders)
-    while family:
-        for pid, group in children.get(family.pop(), []):
-            groups.add(group)
-            family.append(pid)
-    return groups
+            if sought in environ.read_bytes().split(b"\0"):  # a zombie has no environment any more
+                found.append(int(environ.parent.name))
+    return found
 
 
-def _there(group: int) -> bool:
-    """Whether anything is left of a group."""
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until a process that is being started is known, so that it can be ended."""
+    if threading.current_thread() is not threading.main_thread():  # where no signal interrupts anything
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler is not None]  # None: not set by Python
     try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        for number in ours:
+            signal.signal(number, note)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+    if came:
+        signal.raise_signal(came[0])
 
 
 def _signal(group: int, number: signal.Signals) -> None:
