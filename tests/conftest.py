@@ -22,6 +22,8 @@ from fedhv.report.watch import Server, Watcher
 torch.set_num_threads(1)
 settings.register_profile("fedhv", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("fedhv")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of scripts that run in the background; children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 SOURCE = Path(fedhv.__file__).parents[1]

@@ -148,7 +148,7 @@ def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
     running = flower_up("--nodes", 2, "--rounds", 1, "--method", "uniform")
     wait_until(lambda: one(mark, "flower-supernode", "partition-id=1"), PLENTY, "the SuperNodes", running)
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Stopped after round 0 of 1. Go on with: fedhv flower up digits" in err
     assert err.rstrip().endswith("--resume")

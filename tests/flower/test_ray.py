@@ -28,7 +28,7 @@ def test_the_ray_simulation_runs_the_embedded_setting(tmp_path):
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, str(ROOT / "tests" / "flower" / "ray_simulation.py"), str(tmp_path / "run")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=480)
     assert done.returncode == 0, done.stderr[-3000:]
     there = read_result(tmp_path / "run")
     here = fedhv.run("digits", METHOD, engine="sequential", override=SMALL)

@@ -124,7 +124,7 @@ def test_ctrl_c_stops_the_command_cleanly(process, tmp_path):
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert answer.status == 200
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=20)
+    out, err = running.communicate(timeout=60)
     assert running.returncode == 0
     assert out == "Stopped.\n"
     assert err == ""

@@ -1,0 +1,107 @@
+"""The same rounds with less and less GPU memory: what the engine says, and whether the numbers stay.
+
+    PYTHONPATH=src python3 benchmarks/gpu_memory.py cifar10-mnist-b --methods fedhv,fedcmoo --gib 0.7,0.4,0.2
+
+Memory is really short: the allocator refuses what is over the limit, as a smaller or busier GPU would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from fedhv.benchmarks.random_images import random_problem
+from fedhv.config import Setting, load_setting
+from fedhv.engines.stacked import Stacked
+from fedhv.errors import FedHVError
+from fedhv.methods import FedHV, make_method
+from fedhv.metrics import Evaluation
+from fedhv.problem import Problem
+from fedhv.resolve import resolve
+from fedhv.simulation import initial_state, rounds, simulate_together
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some rounds came to."""
+
+    model: torch.Tensor
+    report: torch.Tensor | None
+    evaluation: Evaluation
+    notes: list[str]
+    reserved: float
+
+
+def play(setting: Setting, problem: Problem, name: str, count: int, precision: str) -> Outcome:
+    """Some rounds and an evaluation, from a new engine."""
+    method = setting.method(name)
+    if isinstance(method, FedHV):
+        method = make_method(name, setting.methods[name] | {"reference": (3.0,) * len(problem.tasks)})
+    plan = setting.plan(method, seed=0)
+    with Stacked(problem, "cuda", precision) as engine:
+        state = initial_state(engine, method, plan.seed)
+        run = rounds(engine.layout, len(problem.clients), method, plan, state)
+        last = next(finished for _, finished in simulate_together(engine, [run]) if finished.number == count)
+        report = last.state.record.get("report")
+        return Outcome(
+            last.state.model.cpu(),
+            None if report is None else torch.tensor(report),
+            engine.evaluate(last.state.model),
+            list(engine.notes),
+            torch.cuda.max_memory_reserved() / GIB,
+        )
+
+
+def farthest(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
+    """The difference in the norm, relative to the second."""
+    if ours is None or theirs is None:
+        return 0.0
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+def limited(gib: float | None) -> None:
+    """Give back everything and allow so much."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(1.0 if gib is None else min(1.0, gib * GIB / total))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("setting")
+    parser.add_argument("--gib", required=True, help="limits, comma-separated")
+    parser.add_argument("--methods", default="fedhv,fedcmoo")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--data", help="the folder of the datasets; random images without it")
+    arguments = parser.parse_args()
+    setting = load_setting(arguments.setting)
+    problem = resolve(setting, data=arguments.data)[1] if arguments.data else random_problem(setting)
+    for method in arguments.methods.split(","):
+        whole = None
+        for gib in (None, *map(float, arguments.gib.split(","))):
+            limited(gib)
+            name = f"{setting.name} {method}, {'no limit' if gib is None else f'at most {gib:g} GiB'}"
+            try:
+                outcome = play(setting, problem, method, arguments.rounds, arguments.precision)
+            except FedHVError as error:
+                print(f"{name}: {error}", flush=True)
+                continue
+            whole = whole or outcome
+            model, report = farthest(outcome.model, whole.model), farthest(outcome.report, whole.report)
+            accuracy = outcome.evaluation.mean_accuracy
+            print(f"{name}: {outcome.reserved:.2f} GiB reserved, accuracy {accuracy:.2f} %", flush=True)
+            print(f"    after {arguments.rounds} rounds the model differs by {model:.1e}, the report by {report:.1e}")
+            for note in outcome.notes:
+                print(f"    {note}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
