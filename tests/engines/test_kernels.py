@@ -21,7 +21,7 @@ from torch._subclasses import FakeTensorMode
 
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
 from fedhv.engines.compiled import Compiled
-from fedhv.engines.kernels.fusion import Convolution, Normalisation, with_stacked_kernels
+from fedhv.engines.kernels.fusion import Convolution, Normalisation, _first_step, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import Normalise, _normalise, _normalise_backward, normalise
 from fedhv.engines.kernels.operators import Convolve, _convolve, _convolve_backward, convolve
@@ -151,12 +151,47 @@ def test_what_is_not_finite_shows_behind_a_fused_relu():
     assert layers(torch.full((1, 2, 4, 4), torch.inf)).isnan().all()
 
 
+def fused(chain: nn.Sequential) -> list[int]:
+    """How many layers every step of a chain does."""
+    layers, counts = list(chain), []
+    while layers:
+        counts.append(_first_step(layers)[1])
+        layers = layers[counts[-1] :]
+    return counts
+
+
+def test_a_model_may_look_at_its_layers_and_take_them_one_by_one():
+    """Attributes are there, slices and single layers give what they would give, and a chain as a whole is fused."""
+
+    class Pyramid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.GroupNorm(2, 4))
+            self.body.append(nn.ReLU())
+
+        def forward(self, images):
+            levels, image = [], images
+            for layer in self.body:
+                image = layer(image)
+                levels.append(image.flatten(1))
+            assert isinstance(self.body[0], nn.Conv2d)
+            flat = self.body(images).reshape(-1, self.body[0].out_channels * 16 // self.body[3].num_groups)
+            return torch.cat([*levels, self.body[:2](images).flatten(1), flat.reshape(len(images), -1)], dim=1)
+
+    torch.manual_seed(0)
+    plain, images = Pyramid(), torch.randn(2, 3, 8, 8)
+    stacked = with_stacked_kernels(plain)
+    torch.testing.assert_close(stacked(images), plain(images))
+    assert fused(stacked.body) == [3, 2]
+    assert type(plain.body[0]) is nn.Conv2d
+
+
 def test_normalisation_without_scale_and_shift_and_relu_behind_it():
     torch.manual_seed(0)
     layers = nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.ReLU(), nn.GroupNorm(2, 4), nn.Tanh())
     stacked = with_stacked_kernels(layers)
-    assert [type(layer) for layer in stacked] == [Normalisation, nn.Identity, Normalisation, nn.Tanh]
-    assert [layer.relu for layer in stacked if isinstance(layer, Normalisation)] == [True, False]
+    assert [type(layer) for layer in stacked] == [Normalisation, nn.ReLU, Normalisation, nn.Tanh]
+    assert fused(stacked) == [2, 1, 1]
     for shape in [(5, 5), (5,), (3, 2, 2), ()]:
         inputs = torch.randn(3, 2, 4, *shape)
         torch.testing.assert_close(stacked(inputs[0]), layers(inputs[0]))
@@ -213,9 +248,9 @@ def test_a_layer_that_somebody_watches_stays(where):
     assert type(stacked[where]) is type(layers[where])
     torch.testing.assert_close(stacked(images), layers(images))
     torch.testing.assert_close(seen[0], seen[1])
-    fused = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU())
-    fused[where % 3].register_forward_pre_hook(lambda layer, inputs: None)
-    assert [type(layer) for layer in with_stacked_kernels(fused)][1:] == [nn.MaxPool2d, nn.ReLU]
+    watched = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU())
+    watched[where % 3].register_forward_pre_hook(lambda layer, inputs: None)
+    assert 3 not in fused(with_stacked_kernels(watched))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +267,7 @@ def test_a_layer_that_somebody_watches_stays(where):
 def test_pooling_and_relu_are_fused_where_they_follow(following, pool):
     layers = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *following)
     stacked = with_stacked_kernels(layers)
-    assert stacked[0].geometry.pool == pool
+    assert (fused(stacked)[0] == 3) == (pool == 2)
     images = torch.randn(2, 3, 9, 9)
     torch.testing.assert_close(stacked(images), layers(images))
 

@@ -1,10 +1,14 @@
-"""A model whose convolutions and normalisations are those of this package; parameters keep their names."""
+"""A model whose convolutions and normalisations are those of this package.
+
+Layers stay what they are, with their names, parameters and attributes, and compute the same; only a `Sequential` as a
+whole does several of its layers in one kernel. Whoever takes its layers one by one gets what each of them gives.
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -14,60 +18,72 @@ from fedhv.engines.kernels.operators import convolve
 from fedhv.pooling import hooked
 
 
-class Convolution(nn.Module):
-    """A convolution, with the 2×2 maximum and ReLU behind it where `pool` is 2."""
-
-    def __init__(self, of: nn.Conv2d, pool: int = 1) -> None:
-        super().__init__()
-        self.weight, self.bias = of.weight, of.bias
-        (stride, _), (padding, _) = of.stride, _pair(of.padding)
-        self.geometry = Geometry(stride, padding, pool)
+class Convolution(nn.Conv2d):
+    """A convolution of one client's images."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Of one client's images."""
-        return convolve(images, self.weight, self.bias, self.geometry)
+        """The convolution alone."""
+        return self._convolve(images, pool=1)
+
+    def fused(self, images: Tensor) -> Tensor:
+        """With the 2×2 maximum and ReLU behind it."""
+        return self._convolve(images, pool=2)
+
+    def _convolve(self, images: Tensor, pool: int) -> Tensor:
+        (stride, _), (padding, _) = self.stride, _pair(self.padding)
+        return convolve(images, self.weight, self.bias, Geometry(stride, padding, pool))
 
 
-class Normalisation(nn.Module):
-    """GroupNorm, with the ReLU behind it where `relu` says so."""
-
-    def __init__(self, of: nn.GroupNorm, relu: bool = False) -> None:
-        super().__init__()
-        self.weight, self.bias = of.weight, of.bias
-        self.groups, self.eps, self.relu = of.num_groups, of.eps, relu
+class Normalisation(nn.GroupNorm):
+    """GroupNorm of one client's images."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Of one client's images."""
+        """The normalisation alone."""
+        return self._normalise(images, relu=False)
+
+    def fused(self, images: Tensor) -> Tensor:
+        """With the ReLU behind it."""
+        return self._normalise(images, relu=True)
+
+    def _normalise(self, images: Tensor, relu: bool) -> Tensor:
         gamma = images.new_ones(images.shape[1]) if self.weight is None else self.weight
         beta = images.new_zeros(images.shape[1]) if self.bias is None else self.bias
-        return normalise(images, gamma, beta, self.groups, self.eps, self.relu)
+        return normalise(images, gamma, beta, self.num_groups, self.eps, relu)
+
+
+class Chain(nn.Sequential):
+    """A `Sequential` that does several layers at once where it can."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """All layers."""
+        layers = list(self)
+        while layers:
+            step, count = _first_step(layers)
+            images, layers = step(images), layers[count:]
+        return images
 
 
 def with_stacked_kernels(module: nn.Module) -> nn.Module:
-    """A copy of a module with every layer replaced that a kernel can do, and what follows it fused where it can be."""
+    """A copy of a module with every layer replaced that a kernel can do."""
     module = copy.deepcopy(module)
-    for parent in list(module.modules()):
-        names = list(parent._modules)
-        for i, name in enumerate(names):
-            layer = parent._modules[name]
-            if not _free(layer):
-                continue
-            behind = names[i + 1 : i + 3] if type(parent) is nn.Sequential else []
-            following = list(itertools.takewhile(_free, (parent._modules[n] for n in behind)))
-            fused = 0  # so many of the layers that follow are done by the kernel already
-            if type(layer) is nn.GroupNorm:
-                fused = int([type(f) for f in following[:1]] == [nn.ReLU])
-                parent._modules[name] = Normalisation(layer, relu=fused == 1)
-            elif type(layer) is nn.Conv2d and _replaceable(layer):
-                fused = 2 * _pools_and_rectifies(following)
-                parent._modules[name] = Convolution(layer, pool=fused or 1)
-            for n in behind[:fused]:
-                parent._modules[n] = nn.Identity()
+    for layer in module.modules():
+        if type(layer) is nn.Sequential:
+            layer.__class__ = Chain
+        elif type(layer) is nn.GroupNorm and not hooked(layer):
+            layer.__class__ = Normalisation
+        elif type(layer) is nn.Conv2d and _replaceable(layer) and not hooked(layer):
+            layer.__class__ = Convolution
     return module
 
 
-def _free(layer: nn.Module | None) -> bool:
-    return layer is not None and not hooked(layer)
+def _first_step(layers: Sequence[nn.Module]) -> tuple[Callable[[Tensor], Tensor], int]:
+    """What to do first, and how many of the layers that does; a layer that somebody watches is done alone."""
+    match list(itertools.takewhile(lambda layer: not hooked(layer), layers[:3])):
+        case [Normalisation() as norm, following, *_] if type(following) is nn.ReLU:
+            return norm.fused, 2
+        case [Convolution() as convolution, *following] if _pools_and_rectifies(following):
+            return convolution.fused, 3
+    return layers[0], 1
 
 
 def _replaceable(layer: nn.Conv2d) -> bool:
