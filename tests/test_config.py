@@ -93,6 +93,12 @@ def test_overrides_reach_every_section():
     assert setting.description == "words without quotes"
 
 
+def test_a_dirichlet_partition_without_labels_is_refused():
+    with pytest.raises(InputError, match=r"`federation\.strata` should name at least one"):
+        load_setting("digits", ["federation.strata=[]"])
+    assert load_setting("digits", ["federation.strata=[]", 'federation.partition="iid"']).federation.strata == ()
+
+
 def test_later_overrides_win_and_the_setting_itself_stays():
     rounds = DIGITS.training.rounds
     changed = override_setting(DIGITS, ["training.rounds=1", "training.rounds=2"])

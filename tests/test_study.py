@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 from observers import Watch
 from problems import SETTING, everything_random
@@ -164,6 +165,26 @@ def test_a_run_that_diverges_does_not_stop_the_others(how, setting_file, tmp_pat
     assert end.value.exit_code == 1
     assert not (tmp_path / "s" / "uniform-seed0" / "summary.json").exists()
     assert (tmp_path / "s" / "fsmgda-seed0" / "summary.json").exists()
+
+
+def test_a_reference_is_calibrated_with_the_rates_of_the_method_that_needs_it(tmp_path):
+    """As `run` does, also for a method that is given as an object."""
+    method = FedHV(local_lr=0.5, server_lr=2.0, aggregate="median")
+    options = {"rounds": 2, "engine": "sequential", "override": ["calibration.rounds=2"]}
+    compare(everything_random(), ["uniform", method], [0], out=tmp_path / "s", **options)
+    alone = run(everything_random(), method, out=tmp_path / "r", **options)
+    kept = read_reference(tmp_path / "s" / "reference.toml")
+    assert kept.values == alone.reference.values
+    assert (kept.provenance.local_lr, kept.provenance.server_lr) == (0.5, 2.0)
+    with pytest.raises(InputError, match="calibrated otherwise"):
+        compare(everything_random(), [FedHV(local_lr=0.1)], [1], out=tmp_path / "s", **options)
+
+
+def test_seeds_may_be_an_array(tmp_path):
+    found = compare(everything_random(), ["uniform"], np.arange(2), rounds=1, out=tmp_path / "s", engine="sequential")
+    assert [summary["seed"] for summary in found] == [0, 1]
+    with pytest.raises(InputError, match="at least one"):
+        compare(everything_random(), ["uniform"], np.arange(0), rounds=1, out=tmp_path / "s")
 
 
 @pytest.mark.parametrize("change", ["calibration.margin=0.9", "federation.alpha=5.0", "methods.fedhv.local_lr=0.01"])

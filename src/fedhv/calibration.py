@@ -82,24 +82,30 @@ def rule_of(reference: Reference) -> Rule:
     return made.setting, made.seeds, made.rounds, made.margin, made.server_lr, made.local_lr
 
 
-def rule_asked(setting: Setting, under: str) -> Rule:
-    """How a setting wants its reference calibrated; `under` is the name of the setting that it runs on."""
-    rule, rates = setting.calibration, setting.method(FedHV.name)
+def rule_asked(setting: Setting, under: str, method: Method | None = None) -> Rule:
+    """How a setting wants a method's reference calibrated; `under` is the name of the setting that it runs on."""
+    rule, rates = setting.calibration, method or setting.method(FedHV.name)
     return under, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr
 
 
 def check_calibration(
-    reference: Reference, setting: Setting, problem: Problem, choice: Choice, data: str | None, folder: Path
+    reference: Reference,
+    setting: Setting,
+    method: Method,
+    problem: Problem,
+    choice: Choice,
+    data: str | None,
+    folder: Path,
 ) -> None:
-    """Refuse a kept reference that this setting would not have given; `folder` holds its calibration runs."""
+    """Refuse a kept reference that this setting and method would not have given; `folder` holds its runs."""
     under, examples = calibrated_under(setting, problem, data)
-    kept, wanted = rule_of(reference), rule_asked(setting, under.name)
+    kept, wanted = rule_of(reference), rule_asked(setting, under.name, method)
     if kept != wanted:
         raise InputError(
             f"The reference kept in {folder.parent} was calibrated otherwise: expected (setting, seeds, rounds, "
             f"margin, rates) {wanted}, found {kept}. Choose another --out."
         )
-    for job in _jobs(setting, under, examples, setting.method(FedHV.name), choice, folder):
+    for job in _jobs(setting, under, examples, method, choice, folder):
         if job.folder is not None and job.folder.exists():
             check_folder(job.folder, job.config(), resume=True)
 

@@ -18,6 +18,7 @@ from fedhv.cohort import LocalTraining
 from fedhv.errors import InputError, unknown
 from fedhv.faults import NO_FAULTS, Faults
 from fedhv.methods import Method, make_method
+from fedhv.numbers import as_seed
 from fedhv.partition import partition
 from fedhv.problem import Benchmark, Clients
 from fedhv.screening import Screening
@@ -58,6 +59,11 @@ class Federation:
             raise InputError(
                 f"`federation.samples_per_client` should be one number, or {self.clients} of them. "
                 f"Found {len(self.samples_per_client)}."
+            )
+        if self.strata == () and self.partition == "dirichlet":
+            raise InputError(
+                "`federation.strata` should name at least one label column for a Dirichlet partition. Found none; "
+                'use `partition = "iid"` for one without labels.'
             )
         if not 0 < self.alpha < math.inf:
             raise InputError(f"`federation.alpha` should be positive. Found {self.alpha}.")
@@ -180,8 +186,6 @@ class Setting:
 
     def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
         """What a run of this method does."""
-        if seed < 0:
-            raise InputError(f"A seed should be a whole number from 0. Found {seed}.")
         t = self.training
         return Plan(
             rounds=t.rounds if rounds is None else rounds,
@@ -189,7 +193,7 @@ class Setting:
             local=LocalTraining(t.local_steps, t.batch_size, method.local_lr, t.momentum, t.sampling),
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
-            seed=seed,
+            seed=as_seed(seed),
             screening=self.server,
             faults=self.faults,
             explosion=self.evaluation.explosion,

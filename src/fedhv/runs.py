@@ -13,6 +13,7 @@ from fedhv.errors import InputError
 from fedhv.folders import Result, read_result, read_summary
 from fedhv.jobs import Job, rehearse
 from fedhv.methods.base import Method, needs_reference, reference_of, takes_reference
+from fedhv.numbers import as_seed
 from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
@@ -53,6 +54,7 @@ def run(
         data: The folder of the datasets.
         observer: Is told about progress.
     """
+    seed = as_seed(seed)
     setting, problem = resolve(what, override, rounds, data)
     chosen = method if isinstance(method, Method) else setting.method(method)
     given = resolve_reference(reference, setting, problem)

@@ -17,8 +17,9 @@ from fedhv.files import make_folder
 from fedhv.folders import Result, check_folder
 from fedhv.history import Following
 from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
-from fedhv.methods import METHODS, Method
+from fedhv.methods import METHODS, FedHV, Method
 from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.numbers import as_seed
 from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.processes import in_processes
@@ -115,8 +116,9 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Every method with every seed on one setting; returns the summaries of the runs.
 
-    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference:
-    the given one, or one that is calibrated first and kept in `out/reference.toml`.
+    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference: the
+    given one, or one that is calibrated first and kept in `out/reference.toml`. Where several methods need a
+    reference, it is calibrated with FedHV's learning rates, or without FedHV with those of the first of them.
 
     Args:
         what: As for `run`; a `Problem` stays in this process.
@@ -149,6 +151,7 @@ def compare(
     setting, problem = resolve(what, override, rounds, data)
     chosen = [method if isinstance(method, Method) else setting.method(method) for method in methods]
     _distinct("methods", [method.label for method in chosen])
+    seeds = [as_seed(seed) for seed in seeds]
     _distinct("seeds", seeds)
     rehearse(problem)  # bad input is found before anything is written
     choice = choose_engine(engine, device, precision, problem, setting.plan(chosen[0], seeds[0]))
@@ -167,11 +170,13 @@ def compare(
             place = folder / f"{method.label}-seed{seed}"
             check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     observer = AnnouncingStudy(observer, str(choice) if choice.worth_saying else "")
-    if any(needs_reference(method) for method in chosen):
+    lacking = [method for method in chosen if needs_reference(method)]
+    if lacking:
         if given is None:
             calibrated_under(setting, problem, data)
         make_folder(folder)
-        frozen = _shared_reference(setting, problem, folder, frozen, alone, data, observer)
+        whose = next((method for method in lacking if method.label == FedHV.name), lacking[0])
+        frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
     study = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
@@ -203,6 +208,7 @@ def compare(
 
 def _shared_reference(
     setting: Setting,
+    method: Method,
     problem: Problem,
     folder: Path,
     given: Reference | None,
@@ -216,12 +222,12 @@ def _shared_reference(
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
         if given is None and kept.provenance.source == "calibration":
-            check_calibration(kept, setting, problem, choice, data, folder / "calibration")
+            check_calibration(kept, setting, method, problem, choice, data, folder / "calibration")
         return kept
     if given is None:
         observer.say("No reference was given.")
     place = folder / "calibration"
-    reference = given or calibrate(setting, None, problem, choice=choice, data=data, folder=place, observer=observer)
+    reference = given or calibrate(setting, method, problem, choice=choice, data=data, folder=place, observer=observer)
     reference.write(path)
     return reference
 
