@@ -315,6 +315,26 @@ def test_a_worker_gets_the_gradients_of_its_own_client_after_others_were_left_ou
     assert all(torch.equal(a.state.model, b.state.model) for a, b in zip(one, other, strict=True))
 
 
+def test_a_client_goes_on_with_what_it_sent_whatever_became_of_it_on_the_way():
+    """The corrupted gradients are what the server has; the client's Gram terms are of its own."""
+    world, faults = problem(), Faults(absurd=0.4, scale=3.0)
+    one = list(simulate(Sequential(world), FedCMOO(), plan(faults)))
+    with Parallel(world, workers=2) as engine:
+        other = list(simulate(engine, FedCMOO(), plan(faults)))
+    assert [b.weights for b in other] == [a.weights for a in one]
+    stacked = list(simulate(Stacked(world), FedCMOO(), plan(faults)))
+    assert stacked[1].weights == pytest.approx(one[1].weights, rel=1e-4)
+
+
+def test_a_run_with_a_claim_that_is_no_number_is_one_run(tmp_path):
+    options = {"rounds": 2, "engine": "sequential", "out": tmp_path / "r"}
+    faults = ["faults.false_report=0.3", "training.local_steps=1"]
+    run("digits", "uniform", override=[*faults, "faults.claim=nan"], **options)
+    run("digits", "uniform", override=[*faults, "faults.claim=nan"], resume=True, **options)
+    with pytest.raises(InputError, match=r"faults\.claim"):
+        run("digits", "uniform", override=[*faults, "faults.claim=[1.0, nan]"], resume=True, **options)
+
+
 def test_a_run_whose_clients_all_send_nan_has_diverged():
     with pytest.raises(FedHVError, match=r"In round 1 .*diverged\. Lower .*task '"):
         list(simulate(Sequential(problem()), Uniform(), plan(Faults(non_finite=1.0))))

@@ -188,7 +188,7 @@ class Client:
 
     def gram_terms(self, mine: TaskGradientsReply, S: Tensor) -> GramTermsReply:
         """A client's part in the estimate of the Gram matrix; S is the compressed sum of all compressed gradients."""
-        A, C = self.layout.shared(mine.kept).T, mine.compressed.dense()
+        A, C = self.layout.shared(mine.kept).T, (mine.sent or mine.compressed).dense()
         D, others = A - C, S - C
         known = inner_products(A, A) + inner_products(C, others) + 2 * inner_products(D, others)
         return GramTermsReply(known, inner_products(D, D))

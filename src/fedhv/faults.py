@@ -148,6 +148,6 @@ def _scaled(reply: Reply, factor: float) -> Reply:
         case TaskUpdatesReply(updates):
             return TaskUpdatesReply(updates * factor)
         case TaskGradientsReply(compressed, _):
-            return replace(reply, compressed=replace(compressed, left=compressed.left * factor))
+            return replace(reply, compressed=replace(compressed, left=compressed.left * factor), sent=compressed)
         case GramTermsReply(known, residual):
             return GramTermsReply(known * factor, residual * factor)

@@ -133,5 +133,8 @@ def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any,
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
-    elif old != new:
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        if any(any(differences(*pair)) for pair in zip(old, new, strict=True)):
+            yield where, old, new
+    elif old != new and not (old != old and new != new):  # nan is what it was
         yield where, old, new

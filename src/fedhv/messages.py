@@ -133,10 +133,14 @@ class TaskUpdatesReply:
 
 @dataclass(frozen=True)
 class TaskGradientsReply:
-    """The compressed gradients C_k travel; the gradients themselves, m × d, stay with the client."""
+    """The compressed gradients C_k travel; the gradients themselves, m × d, stay with the client.
+
+    A fault may change C_k on the way; `sent` is then what the client sent, which is what it goes on with.
+    """
 
     compressed: Compressed
     kept: Tensor
+    sent: Compressed | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -94,7 +94,10 @@ class Board:
         if note.kind is TaskUpdates:
             return TaskUpdatesReply(place)
         if note.kind is TaskGradients:
-            return self._gradients(position)
+            mine = self._gradients(position)
+            C = mine.compressed
+            # The server's own copy of what travels; the board is written anew when the clients are asked again.
+            return replace(mine, compressed=replace(C, left=C.left.clone(), right=C.right.clone()))
         return GramTermsReply(*(torch.tensor(matrix) for matrix in answer))
 
     # --- a worker's side ------------------------------------------------------------------------------------
