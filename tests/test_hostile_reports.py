@@ -132,6 +132,11 @@ def test_a_cap_below_one_over_m_is_refused_before_anything_is_written(tmp_path):
         capped_weights(torch.tensor([0.5, 0.5]), 0.4)
 
 
+def test_weights_that_have_vanished_share_what_the_cap_leaves():
+    assert capped_weights(torch.tensor([1.0, 0.0, 0.0]), 0.5).tolist() == [0.5, 0.25, 0.25]
+    assert capped_weights(torch.tensor([0.0, 1.0]), 0.8).tolist() == pytest.approx([0.2, 0.8])
+
+
 @given(st.floats(0.0, 0.99))
 def test_smoothed_weights_are_between_the_old_and_the_new(beta):
     before = torch.tensor([0.9, 0.1])

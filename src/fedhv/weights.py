@@ -70,7 +70,10 @@ def capped_weights(weights: Tensor, cap: float) -> Tensor:
     full = torch.zeros(m, dtype=torch.bool)
     for _ in range(m):
         room = 1 - cap * int(full.sum())
-        scaled = torch.where(full, cap, w * (room / w[~full].sum()))
+        rest = w[~full].sum()
+        # Weights that have vanished leave no proportions: equal shares then.
+        shares = w / rest if rest > 0 else torch.full_like(w, 1 / int((~full).sum()))
+        scaled = torch.where(full, cap, room * shares)
         over = (scaled > cap) & ~full
         if not bool(over.any()):
             return scaled.to(weights.dtype)

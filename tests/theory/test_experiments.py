@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedhv import InputError
 from fedhv.theory import StepSizes, certify, largest_base_step, prescribed_steps, stationarity_bound
 from fedhv.theory.laboratory import Ensemble, Quadratics, cases, measure, observe_ensemble, safety, safety_cases
 from fedhv.theory.laboratory.rate import pair, rate_curve, rate_experiment
@@ -179,6 +180,11 @@ SMALL = {
 def table(path):
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+def test_a_horizon_beyond_what_the_constants_hold_for_is_refused():
+    with pytest.raises(InputError, match="Use a shorter horizon"):
+        measure(cases()[-1], 4000, runs=1, engine=True)
 
 
 @pytest.mark.parametrize("name", SMALL)

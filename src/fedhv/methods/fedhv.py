@@ -83,7 +83,7 @@ class FedHV(Method):
         s = slacks(losses, reference)
         return State(
             model=state.model + self.server_lr * replies.mean_update,
-            weights=self._guarded(inverse_slack_weights(losses, reference, self.floor).float(), state.weights),
+            weights=self._guarded(inverse_slack_weights(losses, reference, self.floor), state.weights),
             memory=memory,
             record={"report": losses.tolist(), "slack": s.tolist(), "floored": int((s < self.floor).sum()), **seen},
         )
@@ -94,7 +94,7 @@ class FedHV(Method):
             weights = capped_weights(weights, self.weight_cap)
         if self.smoothing:
             weights = (1 - self.smoothing) * weights + self.smoothing * before
-        return weights
+        return weights.float()
 
     def _watched(self, losses: Tensor, state: State) -> tuple[Any, dict[str, Tensor], dict[str, Any]]:
         """The reference that this round uses, what to remember of it, and what the history should know."""

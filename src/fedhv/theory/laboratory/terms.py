@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedhv.cohort import ReportBudget
+from fedhv.errors import InputError
 from fedhv.theory._checks import whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.convergence import BoundTerms, prescribed_steps, stationarity_bound
@@ -138,7 +139,12 @@ def measure(case: Case, horizon: int, *, runs: int, seed: int = 0, engine: bool 
     steps, constants = case.steps(whole("horizon", horizon)), case.constants
     if engine or isinstance(case.federation, Logistic):
         if isinstance(case.federation, Logistic):
-            assert case.federation.radius(steps, horizon) <= RADIUS, "the ball holds every trajectory"
+            reach = case.federation.radius(steps, horizon)
+            if reach > RADIUS:
+                raise InputError(
+                    f"Case '{case.name}': its constants hold within {RADIUS:g} of the start, and over {horizon} "
+                    f"rounds a trajectory may go as far as {reach:.3g}. Use a shorter horizon (--engine-horizon)."
+                )
         observed = observe_engine(
             case.federation,
             constants,
