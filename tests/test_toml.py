@@ -5,6 +5,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,10 @@ def test_none_is_left_out_and_comments_are_comments():
     written = toml.write({"a": None, "b": 1}, comment="two\nlines")
     assert written.startswith("# two\n# lines\n")
     assert tomllib.loads(written) == {"b": 1}
+
+
+def test_numpys_numbers_are_written_as_pythons():
+    assert toml.write({"a": np.float64(0.1), "b": [np.float64(2.0), 3]}) == "a = 0.1\nb = [2.0, 3]\n"
 
 
 def test_what_has_no_place_in_toml_is_refused():

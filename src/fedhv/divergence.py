@@ -27,7 +27,9 @@ def check_explosion(evaluation: Evaluation, baseline: float | None, factor: floa
         raise diverged(f"After round {number} the test loss of task '{worst.name}' is")
     if baseline is None:
         return worst.loss
-    if not worst.loss <= factor * baseline:
+    # Losses may be negative, such as likelihoods of densities: the factor is one of their size, above where they began.
+    size = abs(baseline) or 1.0
+    if not worst.loss <= baseline + (factor - 1) * size:
         raise Diverged(
             f"After round {number} the test loss of task '{worst.name}' is {worst.loss:.4g}, more than {factor:g} "
             f"times (`evaluation.explosion`) the first evaluation's {baseline:.4g}: the run has diverged. Lower the "

@@ -262,7 +262,7 @@ class Execution:
 
     def _state_dict(self) -> dict[str, Tensor]:
         """The final model as the module's state dict."""
-        tensors = self.engine.client.network.module.state_dict() | self.engine.layout.unflatten(self.state.model)
+        tensors = self.engine.client.network.state_dict(self.state.model)
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
 
     def __enter__(self) -> Execution:

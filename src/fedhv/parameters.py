@@ -1,5 +1,7 @@
 """The model as one flat vector θ ∈ R^d, and which of its entries are shared or belong to a task's head.
 
+Parameters with `requires_grad=False` are no part of it: they stay as the model's factory makes them.
+
 Server arithmetic, checkpoints and messages are then plain vector arithmetic; `Network` gives the vector its
 meaning by running the module on views of it.
 """
@@ -39,7 +41,7 @@ class Layout:
     @classmethod
     def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
         """Read the layout off a module."""
-        parameters = dict(module.named_parameters())
+        parameters = _trained(module)
         if heads is None:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
@@ -50,7 +52,7 @@ class Layout:
             raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
         for prefix in heads:
             if not any(_within(name, prefix) for name in parameters):
-                raise InputError(f"No parameter of the model lies under the head '{prefix}'.")
+                raise InputError(f"No parameter to train lies under the head '{prefix}' of the model.")
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
         if parameters and -1 not in owners:
             raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
@@ -91,7 +93,11 @@ class Layout:
 
 def flatten(module: nn.Module) -> Tensor:
     """θ from a module's parameters."""
-    return torch.cat([p.detach().reshape(-1).float() for p in module.parameters()])
+    return torch.cat([p.detach().reshape(-1).float() for p in _trained(module).values()])
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def _within(name: str, prefix: str) -> bool:
@@ -108,8 +114,8 @@ class Network:
         heads: Sequence[str] | None,
         device: torch.device | str,
     ) -> None:
-        with torch.random.fork_rng(devices=[]):  # the model's own initialisation leaves no trace
-            module = factory()
+        # What the factory draws besides θ (random buffers, frozen layers) is the same in every run, process and node.
+        module = _made(factory, 0)
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
         refuse_running_statistics(module)
@@ -144,6 +150,15 @@ class Network:
             )
         return list(outputs)
 
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """The module's state dict with θ in it: under every name of a parameter that several modules share."""
+        values = self.layout.unflatten(theta)
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        everywhere = self.module.named_parameters(remove_duplicate=False)
+        return self.module.state_dict() | {
+            name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values
+        }
+
     def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Any:
         """What `functional_call` does, without looking everything up again: an eighth of a small model's step."""
         own = [(slots, name, slots[name]) for places in self._places.values() for slots, name in places]
@@ -159,11 +174,11 @@ class Network:
 
 def _places(module: nn.Module) -> dict[str, list[Place]]:
     """For every parameter where its module keeps it: in several places, where modules share it."""
-    names = {parameter: name for name, parameter in module.named_parameters()}
+    names = {parameter: name for name, parameter in _trained(module).items()}
     found: dict[str, list[Place]] = {name: [] for name in names.values()}
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
-            if parameter is not None:
+            if parameter in names:
                 found[names[parameter]].append((owner._parameters, name))
     return found
 
@@ -181,7 +196,11 @@ def refuse_running_statistics(module: nn.Module) -> None:
 
 def initial_model(factory: Callable[[], nn.Module], seed: int) -> Tensor:
     """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
+    return flatten(_made(factory, seed))
+
+
+def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A model whose draws are a function of the seed and leave no trace."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = factory()
-    return flatten(module)
+        return factory()

@@ -24,7 +24,7 @@ class Examples:
     @classmethod
     def of(cls, inputs: Any, targets: Sequence[Any]) -> Examples:
         """Examples from arrays or tensors; real numbers become float32, as the model's parameters are."""
-        return cls(_single(inputs, "inputs"), tuple(_single(each, "targets") for each in targets))
+        return cls(_many(inputs, "inputs"), tuple(_many(each, "targets") for each in targets))
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
@@ -89,7 +89,8 @@ class Benchmark:
 
     Attributes:
         name: What tables call it.
-        model: Makes a fresh, randomly initialised model with one output per task.
+        model: Makes a fresh, randomly initialised model with one output per task. Parameters with
+            `requires_grad=False` stay as it makes them.
         tasks: The m objectives, in the order of the model's outputs.
         train: All training examples.
         test: The examples that evaluation uses.
@@ -176,6 +177,7 @@ class Problem(Benchmark):
         parts = [Examples.of(inputs, targets) for inputs, targets in clients]
         for k, part in enumerate(parts):
             _check(name, f"client {k}'s", part, tasks)
+            _check_alike(k, part, parts[0])
         if not parts:
             raise InputError(f"Problem '{name}' should have at least one client. Found none.")
         train = Examples(
@@ -194,13 +196,26 @@ class Problem(Benchmark):
         )
 
 
-def _single(values: Any, what: str) -> Tensor:
+def _many(values: Any, what: str) -> Tensor:
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError) as error:  # strings, objects, rows of different lengths
         found = getattr(values, "dtype", type(values).__name__)
         raise InputError(f"The {what} should be an array of numbers. Found {found}; encode or convert them.") from error
+    if tensor.ndim == 0:
+        raise InputError(f"The {what} should be an array, one entry for every example. Found the number {tensor}.")
     return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _check_alike(k: int, examples: Examples, first: Examples) -> None:
+    """All clients' examples have one shape."""
+    pairs = zip((examples.inputs, *examples.targets), (first.inputs, *first.targets), strict=True)
+    for i, (mine, others) in enumerate(pairs):
+        if mine.shape[1:] != others.shape[1:]:
+            raise InputError(
+                f"All clients' examples should have one shape. Found {'targets' if i else 'inputs'} of shape "
+                f"{tuple(mine.shape[1:])} with client {k}, {tuple(others.shape[1:])} with client 0."
+            )
 
 
 def _check(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> None:

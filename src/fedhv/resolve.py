@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedhv.benchmarks import load_benchmark
 from fedhv.config import Federation, Setting, Training, load_setting, override_setting
-from fedhv.errors import unknown
+from fedhv.errors import InputError, unknown
 from fedhv.problem import Problem
 from fedhv.reference import Provenance, Reference, read_reference
 
@@ -33,7 +33,16 @@ def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (),
     changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
     if isinstance(what, str):
         return load_setting(what, changes)
-    return override_setting(setting_of(what) if isinstance(what, Problem) else what, changes)
+    if isinstance(what, Setting):
+        return override_setting(what, changes)
+    given = setting_of(what)
+    setting = override_setting(given, changes)
+    for name in ("clients", "samples_per_client", "partition", "alpha", "strata", "seed"):
+        if getattr(setting.federation, name) != getattr(given.federation, name):
+            raise InputError(
+                f"A problem of your own brings its clients: `federation.{name}` changes nothing. Leave it out."
+            )
+    return setting
 
 
 def setting_of(problem: Problem) -> Setting:

@@ -85,8 +85,10 @@ def _value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case int() | float():
-            return repr(value)
+        case int():
+            return repr(int(value))  # NumPy's numbers count as Python's, but call themselves something else
+        case float():
+            return repr(float(value))
         case str():
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +59,10 @@ class Method(ABC):
     local_lr: float = 0.1
 
     def __post_init__(self) -> None:
+        for each in fields(self):  # NumPy's numbers, from a sweep, become Python's, which files and messages know
+            value = getattr(self, each.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, each.name, value.item())
         for name in ("server_lr", "local_lr"):
             value = getattr(self, name)
             if not (is_number(value) and 0 < value < np.inf):
