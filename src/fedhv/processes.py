@@ -31,6 +31,7 @@ def in_processes(calls: Sequence[Callable[[], T]], workers: int, tick: Callable[
     dies takes no finished work with it.
     """
     spawn = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, spawn, initializer=_start_worker, initargs=(os.getpid(),)) as pool:
         futures = [pool.submit(_in_worker, call) for call in calls]
         waiting: set[Future[T]] = set(futures)
@@ -48,9 +49,9 @@ def in_processes(calls: Sequence[Callable[[], T]], workers: int, tick: Callable[
         finally:
             for future in waiting:
                 future.cancel()
-            for child in multiprocessing.active_children():
+            for child in set(multiprocessing.active_children()) - others:
                 if waiting:
-                    child.terminate()
+                    child.terminate()  # a worker takes this as a word, not as its end
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -62,12 +63,16 @@ def _outcome(future: Future[Any]) -> Any:
 
 
 def _start_worker(parent: int) -> None:
-    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who ends them.
+    """Ctrl-C reaches every process of the terminal; workers leave it to the parent, who tells them to stop.
+
+    One that has nothing to do must not die of that: it holds the lock of the queue that all of them read, and the
+    others would wait for ever. It ends when the pool is closed.
 
     A parent that was killed ends nobody: its workers notice and stop in good order, as if told to, and at the latest
     a little later. What they had saved is resumed by the same command.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _note)
     threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
 
 
@@ -75,24 +80,36 @@ def _outlive_nobody(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(SECONDS_BETWEEN_LOOKS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(SECONDS_TO_STOP)
+    end = time.monotonic() + SECONDS_TO_STOP
+    while _busy and time.monotonic() < end:
+        time.sleep(0.1)
     os._exit(1)
 
 
+_busy = False
+"""In a worker: whether it has a call to answer."""
 _stopped = False
 """In a worker: whether it has been told to stop; the pool may have handed it another call already."""
 
 
-def _in_worker(call: Callable[[], T]) -> T:
-    def stop(number: int, frame: FrameType | None) -> None:
-        global _stopped
-        _stopped = True
-        raise KeyboardInterrupt
+def _note(number: int, frame: FrameType | None) -> None:
+    global _stopped
+    _stopped = True
 
-    if _stopped:
-        raise Interrupted("Not started.")
-    before = signal.signal(signal.SIGTERM, stop)
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _note(number, frame)
+    raise KeyboardInterrupt
+
+
+def _in_worker(call: Callable[[], T]) -> T:
+    global _busy
+    _busy = True
     try:
+        signal.signal(signal.SIGTERM, _stop)
+        if _stopped:
+            raise Interrupted("Not started.")
         return call()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, _note)
+        _busy = False
