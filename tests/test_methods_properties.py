@@ -230,6 +230,24 @@ def test_fedcmoo_goes_on_from_the_weights_of_the_round_before():
     np.testing.assert_allclose(state.weights, [0.8996, 0.1004], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "known", [[[1.0, 3e37], [-3e37, 1.0]], [[-3e37, 0.0], [0.0, -1e30]], [[3e38, -3e38], [-3e38, 3e38]]]
+)
+def test_gram_terms_that_lead_to_no_weights_leave_those_of_the_round_before(known):
+    before = State(START.model, torch.tensor([0.9, 0.1]))
+    asked, state = play(FedCMOO().round(before), SENT, terms(known, NOTHING), trained())
+    for w in (asked[2].weights, state.weights, state.record["weights"]):
+        assert float(w.sum()) == pytest.approx(1)
+        assert float(w.min()) >= 0
+    assert state.record.get("weights_kept", False) == torch.equal(state.weights, before.weights)
+
+
+def test_that_weights_were_kept_is_recorded_and_only_then():
+    wild, sound = terms([[1.0, 3e37], [-3e37, 1.0]], NOTHING), terms([[9.0, 0], [0, 1]], NOTHING)
+    assert play(FedCMOO().round(START), SENT, wild, trained())[1].record["weights_kept"] is True
+    assert set(play(FedCMOO().round(START), SENT, sound, trained())[1].record) == {"weights"}
+
+
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
 def test_the_projection_is_the_nearest_point_of_the_simplex(v):
     v = np.array(v)

@@ -11,6 +11,7 @@ from problems import everything_random
 from fedhv import InputError
 from fedhv.client import Client
 from fedhv.cohort import LocalTraining, sample_cohort
+from fedhv.compression import stack_shape
 from fedhv.intake import Intake
 from fedhv.messages import (
     GramTerms,
@@ -85,6 +86,43 @@ def test_task_updates_gradients_and_gram_terms_are_judged():
     assert RULES.objection(gram, LAYOUT, GramTermsReply(eye, eye)) is None
     assert "negative squared norm" in RULES.objection(gram, LAYOUT, GramTermsReply(eye, -eye))
     assert "of shape" in RULES.objection(gram, LAYOUT, GramTermsReply(eye[:1], eye))
+
+
+def test_compressed_gradients_whose_product_or_its_square_is_not_finite_are_refused():
+    request = TaskGradients(CLIENT.network.module.encoder[0].weight.new_ones(LAYOUT.d))
+    sent = CLIENT.answer(request, COHORT, COHORT.clients[0])
+    left, right = sent.compressed.left, sent.compressed.right
+    huge = replace(sent.compressed, left=left.new_full(left.shape, 3e38), right=right.new_full(right.shape, 3e38))
+    large = replace(sent.compressed, left=left * 1e30)
+    assert bool(large.dense().isfinite().all())
+    for wrong in (huge, large):
+        assert "not finite" in Screening().objection(request, LAYOUT, replace(sent, compressed=wrong))
+    # Large factors of a small product, whose terms cancel: only the product itself can tell.
+    request = TaskGradients(THETA, extra_upload=4.0)
+    rows, columns, rank = stack_shape(LAYOUT.d_shared, LAYOUT.tasks, 4.0)
+    left = torch.zeros(rows, rank)
+    left[:, 0], left[:, 1] = 1e12, -1e12
+    cancelling = replace(sent.compressed, left=left, right=torch.full((rank, columns), 1e12))
+    assert Screening().objection(request, LAYOUT, replace(sent, compressed=cancelling)) is None
+
+
+@pytest.mark.parametrize(
+    ("residual", "words"),
+    [
+        ([[4.0, 2.0], [2.0, 1.0]], None),
+        ([[4.0, 2.001], [2.0, 1.0]], None),  # as tensor cores round
+        ([[0.0, 0.0], [0.0, 0.0]], None),
+        ([[1.0, 1e-23], [1e-23, 0.0]], None),  # a square that is 0 in single precision
+        ([[4.0, 3.0], [3.0, 1.0]], "no inner products"),
+        ([[4.0, 1.0], [-1.0, 1.0]], "no inner products"),
+        ([[1.0, 3e37], [3e37, 1.0]], "no inner products"),
+        ([[1.0, 0.0], [0.0, -1.0]], "negative squared norm"),
+    ],
+)
+def test_gram_terms_that_no_gradients_have_are_refused(residual, words):
+    reply = GramTermsReply(torch.eye(2), torch.tensor(residual))
+    objection = RULES.objection(GramTerms(None, None), LAYOUT, reply)  # type: ignore[arg-type]
+    assert (objection is None) if words is None else words in objection
 
 
 def test_numbers_whose_sum_overflows_are_finite_all_the_same():

@@ -21,7 +21,12 @@ class FedHVError(Exception):
         said = _said(self)
         if len(said) > LONGEST:  # what was expected stands at its beginning, the remedy at its end
             said = f"{said[: LONGEST - 500]} … {said[-500:]}"
-        return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in said)
+        return printable(said)
+
+
+def printable(text: str) -> str:
+    """Text in one line that can be read: nothing in it can break the line or move a terminal's cursor."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _said(error: Exception) -> str:

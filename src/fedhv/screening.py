@@ -7,6 +7,7 @@ clients that are left, if they are at least `min_replies`; else the round is rep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,13 @@ from fedhv.parameters import Layout
 __all__ = ["Refusal", "Screening", "TooFewReplies"]
 
 NOT_FINITE = "with numbers that are not finite"
+
+LARGEST = torch.finfo(torch.float32).max
+
+ROUNDING = 1e-2
+"""How far inner products may be from what they should be, relative to the norms: those of tensor cores pass."""
+NOTHING = 1e-30
+"""A squared norm below which inner products in single precision have lost what they should be."""
 
 
 class TooFewReplies(FedHVError):
@@ -82,11 +90,9 @@ class Screening:
             case TaskGradients(_, extra_upload), TaskGradientsReply(compressed, _):
                 return _compressed(compressed, layout, extra_upload)
             case GramTerms(), GramTermsReply(known, residual):
-                shape = (layout.tasks, layout.tasks)
+                shape, known, residual = (layout.tasks, layout.tasks), known.cpu(), residual.cpu()
                 objection = _numbers(known, shape, "Gram terms") or _numbers(residual, shape, "Gram terms")
-                if objection is None and bool((residual.diagonal() < 0).any()):
-                    return "Gram terms with a negative squared norm"
-                return objection
+                return objection or _inner_products(residual)
         return f"a {type(reply).__name__} in answer to {type(request).__name__}"
 
     def check_enough(self, taken: int, refused: Sequence[Refusal]) -> None:
@@ -127,13 +133,49 @@ def _compressed(compressed: Compressed, layout: Layout, extra_upload: float) -> 
     if compressed.shape != (d, m):
         return f"compressed gradients of shape {tuple(compressed.shape)} instead of {(d, m)}"
     what = "compressed gradients"
-    return _numbers(compressed.left, (rows, rank), what) or _numbers(compressed.right, (rank, columns), what)
+    factors = ((compressed.left, (rows, rank)), (compressed.right, (rank, columns)))
+    objection = next((found for factor, shape in factors if (found := _shaped(factor, shape, what))), None)
+    if objection is not None:
+        return objection
+    norms = [_norm(factor) for factor, _ in factors]  # in double precision: finite where all numbers are
+    if not all(map(math.isfinite, norms)):
+        return f"{what} {NOT_FINITE}"
+    # Factors may be finite and their product C infinite, or so large that everybody's inner products with the sum of
+    # all are. An honest client's ‖C‖² ≤ ‖A‖² is the sum of m squared norms, which it could not send if they were not
+    # finite. The product of the factors' norms is at least ‖C‖, and little more where one of them is orthonormal.
+    bound = LARGEST * m
+    if math.prod(norms) ** 2 <= bound:
+        return None
+    return None if _norm(compressed.dense()) ** 2 <= bound else f"{what} {NOT_FINITE} once they are squared"
+
+
+def _norm(value: Tensor) -> float:
+    return float(torch.linalg.vector_norm(value, dtype=torch.float64))
+
+
+def _inner_products(residual: Tensor) -> str | None:
+    """Why a matrix cannot be DᵀD: squared norms are not negative, and |⟨x, y⟩| = |⟨y, x⟩| ≤ ‖x‖‖y‖.
+
+    Of the other Gram terms only the client knows enough: they may be of any size and sign, and are not symmetric. A lie
+    in them stays possible and moves the weights; that these stay weights is FedCMOO's own care.
+    """
+    R = residual.double()
+    squared = R.diagonal()
+    if bool((squared < 0).any()):
+        return "Gram terms with a negative squared norm"
+    norms = (squared + NOTHING).sqrt()
+    largest = norms[:, None] * norms
+    if bool((R.abs() > (1 + ROUNDING) * largest).any()) or bool(((R - R.mT).abs() > ROUNDING * largest).any()):
+        return "Gram terms that are no inner products"
+    return None
 
 
 def _numbers(value: Tensor, shape: tuple[int, ...], what: str) -> str | None:
-    if tuple(value.shape) != shape:
-        return f"{what} of shape {tuple(value.shape)} instead of {shape}"
-    return None if _finite(value) else f"{what} {NOT_FINITE}"
+    return _shaped(value, shape, what) or (None if _finite(value) else f"{what} {NOT_FINITE}")
+
+
+def _shaped(value: Tensor, shape: tuple[int, ...], what: str) -> str | None:
+    return None if tuple(value.shape) == shape else f"{what} of shape {tuple(value.shape)} instead of {shape}"
 
 
 def _finite(value: Tensor) -> bool:

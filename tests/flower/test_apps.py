@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tomllib
 
 import pytest
@@ -11,6 +12,7 @@ from fedhv import resolve, toml
 from fedhv.config import load_setting
 from fedhv.errors import InputError
 from fedhv.flower import apps
+from fedhv.flower.control import Control, reporting
 from flower.local_grid import LocalGrid
 
 SMALL = [
@@ -86,3 +88,25 @@ def test_the_server_loads_its_data_once(serve, monkeypatch):
 def test_a_wrong_value_in_the_run_configuration_is_named(values, words, serve):
     with pytest.raises(InputError, match=words):
         serve(**values)
+
+
+def test_a_server_is_locked_before_it_can_be_seen(tmp_path, monkeypatch):
+    """Whoever looks between the two would think that it died, or hold the lock that it needs."""
+    control, flock, seen = Control(tmp_path / "control"), fcntl.flock, []
+
+    def lock(file, how):
+        seen.append(control.started())
+        flock(file, how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", lock)
+        server = reporting(control.folder)
+        server.__enter__()
+    assert seen == [False]
+    assert control.started()
+    assert not control.died()
+    server.__exit__(None, None, None)
+    assert control.outcome() == {"code": 0}
+    assert not control.died()
+    (control.folder / "outcome.json").unlink()
+    assert control.died(), "without an outcome and without its lock"

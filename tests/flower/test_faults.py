@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 from problems import everything_random
 
 from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
@@ -95,6 +95,10 @@ CHANGES = {
         lambda content: content["arrays"]["model"].__dict__.update(data=b"\x00" * 100),
         "cannot be read",
     ),
+    "bytes that begin as an archive": (
+        lambda content: content["arrays"]["model"].__dict__.update(data=b"PK\x03\x04" + b"x" * 50),
+        "cannot be read",
+    ),
 }
 
 
@@ -172,6 +176,90 @@ def test_a_reply_that_cannot_be_read_holds_up_nobody(through, grid, tmp_path, mo
     assert history[0]["refused"] == [{"client": 1, "reason": "no reply within 0.3 s"}]
     assert len(stuck) == 1
     forever.set()
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+@pytest.mark.parametrize("node", [1, 3, 5])
+def test_a_reply_that_cannot_be_unpacked_is_its_own_nodes_matter(node, through, grid, tmp_path):
+    """Flower confirms a reply before it unpacks it: what cannot be unpacked raises, and does not come again."""
+    pull = grid.pull_messages
+
+    def pull_messages(identifiers):
+        found = pull(identifiers)
+        if any(m.metadata.message_type == "train" and m.metadata.src_node_id == node for m in found):
+            raise ValueError("cannot inflate")
+        return found
+
+    grid.pull_messages = pull_messages
+    began = time.monotonic()
+    history = play(through, grid, tmp_path)
+    refusal = {"client": node - 1, "reason": "its reply is not available: cannot inflate"}
+    assert history[0]["refused"] == [refusal]
+    assert history[1].get("refused", [refusal]) == [refusal], "it may not have answered the new greeting yet"
+    assert time.monotonic() - began < 10
+
+
+def test_a_node_whose_replies_cannot_be_unpacked_is_not_asked_again_at_once(grid, tmp_path):
+    """In round 5 the seed would draw it three times."""
+    pull = grid.pull_messages
+
+    def pull_messages(identifiers):
+        found = pull(identifiers)
+        if any(m.metadata.message_type == "train" and m.metadata.src_node_id == 3 for m in found):
+            raise ValueError("cannot inflate")
+        return found
+
+    grid.pull_messages = pull_messages
+    history = play("server app", grid, tmp_path, override=["federation.participants=1", "training.rounds=12"])
+    assert len(history) == 12
+
+
+def test_a_superlink_that_never_answers_is_named_and_one_that_hesitates_is_not(grid, tmp_path):
+    pull, fails = grid.pull_messages, []
+
+    def pull_messages(identifiers):
+        (identifier,) = identifiers
+        message = next(m for m in grid.sent if m.metadata.message_id == identifier)
+        if message.metadata.message_type == "train" and fails and fails.pop():
+            raise ConnectionError("refused")
+        return pull(identifiers)
+
+    grid.pull_messages = pull_messages
+    fails += [True, True, True]  # then everything comes through
+    assert all("refused" not in record for record in play("server app", grid, tmp_path / "hesitates"))
+    fails += [True] * 10_000
+    with pytest.raises(FedHVError, match="The SuperLink does not answer: refused"):
+        play("server app", grid, tmp_path / "never")
+
+
+def test_what_a_node_says_cannot_move_a_cursor(grid, tmp_path):
+    said = "no \x1b[2J\x1b]0;title\x07\n\x9b31mdisk"
+    grid.trouble = lambda message, k: ValueError(said) if k == 1 and message.metadata.message_type == "train" else None
+    (refusal,) = play("server app", grid, tmp_path)[0]["refused"]
+    assert refusal["reason"].isprintable()
+    assert refusal["reason"].startswith("its app raised: no ")
+
+
+def test_of_two_nodes_with_one_partition_the_first_stays_and_the_other_follows_it():
+    problem = everything_random()
+    grid = LocalGrid(client_app(lambda context: problem, device="cpu"), {1: 0, 2: 1})
+    with over_flower(grid, PATIENCE).make(problem) as engine:
+        roster = engine.roster
+        roster.gather(2)
+        twin = Context(0, 99, {"partition-id": 1}, RecordDict(), {})
+        grid.nodes[99] = twin
+        for _ in range(5):
+            roster.refresh(0.05)
+        assert roster.members == {0: 1, 1: 2}
+        assert roster.notes == ["Node 99 takes no part: node 2 has its partition, 1, already."]
+        del grid.nodes[2]  # it was the process of a node that has been started again
+        roster.gather(2)
+        assert roster.members == {0: 1, 1: 99}
+        grid.nodes[2] = Context(0, 2, {"partition-id": 1}, RecordDict(), {})
+        grid.trouble = lambda message, k: SWALLOWED if message.metadata.dst_node_id == 99 else None
+        roster.missed(1)
+        roster.gather(2)
+        assert roster.members == {0: 1, 1: 2}, "who misses a deadline makes place"
 
 
 def test_who_is_not_there_is_not_counted_as_asked(grid):
@@ -310,6 +398,36 @@ def test_a_client_that_fails_in_one_exchange_takes_no_part_in_the_rest_of_the_ro
     kinds = ["train.task_gradients", "train.gram_terms", "train"]
     for later in kinds[kinds.index(exchange) + 1 :]:
         assert not [m for m in grid.sent if m.metadata.message_type == later and m.metadata.dst_node_id == 1]
+
+
+def in_place_of(grid, kind, arrays):
+    """Node 3's answers to one kind of message, with these values in place of its arrays."""
+
+    def trouble(message, k):
+        if k != 2 or message.metadata.message_type != kind:
+            return None
+        reply = grid.app(message, grid.nodes[3])
+        for name, values in arrays.items():
+            shape = reply.content["arrays"][name].shape
+            reply.content["arrays"][name] = Array(np.broadcast_to(np.float32(values), shape).copy())
+        return reply
+
+    return trouble
+
+
+def test_factors_that_are_finite_and_whose_product_is_not_cost_their_client_alone(grid, tmp_path):
+    grid.trouble = in_place_of(grid, "train.task_gradients", {"left": 3e38, "right": 3e38})
+    history = play("server app", grid, tmp_path, FedCMOO())
+    assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[2], [2]]
+
+
+def test_gram_terms_that_lead_nowhere_end_no_run(grid, tmp_path):
+    grid.trouble = in_place_of(grid, "train.gram_terms", {"known": [[1, 3e37], [-3e37, 1]]})
+    history = play("server app", grid, tmp_path, FedCMOO())
+    assert [(record["weights"], record["weights_kept"]) for record in history] == [([0.5, 0.5], True)] * 2
+    grid.trouble = in_place_of(grid, "train.gram_terms", {"residual": [[1, 3e37], [-3e37, 1]]})
+    history = play("server app", grid, tmp_path / "other", FedCMOO())
+    assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[2], [2]]
 
 
 def test_a_node_that_lost_its_gradients_says_so(grid, tmp_path):

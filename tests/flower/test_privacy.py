@@ -22,7 +22,7 @@ from fedhv.config import load_setting
 from fedhv.errors import FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
-from fedhv.flower.up import _say_what_is_spent
+from fedhv.flower.up import RESTARTS, _say_what_is_spent
 from fedhv.history import read_history
 from fedhv.messages import TrainReply
 from fedhv.privacy import ReportPrivacy, privately, spent
@@ -112,8 +112,8 @@ def test_the_simulator_protects_reports_too_and_repeats_itself():
     assert engine.reason == "reports clipped to 3, noise multiplier 0.2"  # as the run's config.toml has it
 
 
-@pytest.mark.parametrize(("calibrates", "rounds"), [(False, 5), (True, 25)])
-def test_what_a_federation_says_it_spends_includes_its_calibration(calibrates, rounds):
+@pytest.mark.parametrize(("calibrates", "reports"), [(False, 2 * (5 + RESTARTS)), (True, 2 * (25 + 2 * RESTARTS))])
+def test_what_a_federation_says_it_spends_is_a_bound_with_calibration_attempts_and_restarts(calibrates, reports):
     class Hearing(StudyObserver):
         said = ""
 
@@ -121,11 +121,17 @@ def test_what_a_federation_says_it_spends_includes_its_calibration(calibrates, r
             self.said += text
 
     privacy, heard = ReportPrivacy(3.0, 2.0), Hearing()
-    setting = load_setting("digits", ["training.rounds=5", "calibration.rounds=10", "calibration.seeds=[0, 1]"])
+    setting = load_setting(
+        "digits",
+        ["training.rounds=5", "calibration.rounds=10", "calibration.seeds=[0, 1]", "server.attempts=2"],
+    )
     _say_what_is_spent(privacy, setting, calibrates, heard)
     federation = setting.federation
-    cost = spent(privacy, rounds=rounds, participants=federation.participants, clients=federation.clients)
-    assert f"ε = {cost.to_server:.3g} towards the server" in heard.said
+    cost = spent(privacy, rounds=reports, participants=federation.participants, clients=federation.clients)
+    assert f"at most ε = {cost.to_server:.3g} towards the server" in heard.said
+    assert cost.to_others < cost.to_server
+    assert f"{cost.to_others:.3g}" not in heard.said, "cohorts are drawn from the nodes that are there, not from all"
+    assert f"{reports} reports" in heard.said
     assert ("after 20 rounds of calibration" in heard.said) == calibrates
 
 

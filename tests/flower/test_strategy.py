@@ -48,7 +48,6 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
     first = strategy("killed")
     with pytest.raises(Killed):
         first.start(grid(problem), evaluate_fn=kill)
-    first._stack.close()  # the lock goes with the process
     second = strategy("killed")
     assert second.rounds_left == 2
     second.start(grid(problem))
@@ -83,6 +82,22 @@ def test_two_servers_cannot_write_one_folder(tmp_path):
     with pytest.raises(InputError, match="Another process"):
         Strategy(FedCMOO(), problem, override=OVERRIDE, folder=tmp_path / "run")
     first.finish()
+
+
+def test_a_strategy_that_fails_leaves_its_folder_to_the_next(tmp_path):
+    problem = everything_random()
+
+    def strategy():
+        return Strategy(Uniform(), problem, override=OVERRIDE, patience=PATIENCE, folder=tmp_path / "run")
+
+    broken = grid(problem)
+    broken.trouble = lambda message, k: RuntimeError("no") if message.metadata.message_type == "train" else None
+    first = strategy()
+    with pytest.raises(FedHVError, match="its app raised: no"):
+        first.start(broken)
+    second = strategy()
+    second.start(grid(problem))
+    assert second.execution.done == 5
 
 
 def test_the_report_reads_a_run_from_flower(command, tmp_path):

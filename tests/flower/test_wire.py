@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import struct
+
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from problems import everything_random
 
 from fedhv import FedHV, Uniform
@@ -24,7 +27,7 @@ from fedhv.flower.wire import (
     introduction,
     serialised_bytes,
 )
-from fedhv.messages import TaskUpdates, Train
+from fedhv.messages import GramTerms, TaskUpdates, Train
 from flower.local_grid import LocalGrid
 
 PROBLEM = everything_random()
@@ -86,6 +89,71 @@ def test_a_request_that_makes_no_sense_is_refused(change, what):
 def test_a_record_without_configuration_is_refused():
     with pytest.raises(Malformed, match="no configuration"):
         decode_cohort(RecordDict(), 0)
+
+
+def npy(header: str, body: bytes = bytes(4 * LAYOUT.d)) -> bytes:
+    """A file of numpy's with this header."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) + 1) + header.encode("latin1") + b"\n" + body
+
+
+def header(shape: object = (LAYOUT.d,), descr: object = "<f4") -> str:
+    return str({"descr": descr, "fortran_order": False, "shape": shape})
+
+
+def npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, model=np.zeros(LAYOUT.d, np.float32))
+    return file.getvalue()
+
+
+NO_ARRAYS = {
+    "an archive": npz(),
+    "a broken archive": b"PK\x03\x04" + b"x" * 50,
+    "nothing": b"",
+    "a pickle": b"\x80\x04K\x01.",
+    "another version": b"\x93NUMPY\x09\x00",
+    "a header without an end": npy("{'shape': ((3,"),
+    "a deep header": npy("-" * 3000 + "1"),
+    "an indented header": npy("  x\n y"),
+    "a header of another kind": npy("{[]: 1}"),
+    "objects": npy(header(descr="|O")),
+    "whole numbers": npy(header(descr="<i4")),
+    "a wrong order of bytes": npy(header(descr=">f4")),
+    "a structure": npy(header(descr=[("a", "<f4")])),
+    "more than there is": npy(header((10**14,))),
+    "more than can be": npy(header((10**30,))),
+    "less than nothing": npy(header((-3,))),
+    "too few bytes": npy(header(), bytes(4 * LAYOUT.d - 1)),
+    "too many bytes": npy(header(), bytes(4 * LAYOUT.d + 4)),
+}
+
+
+@pytest.mark.parametrize("what", NO_ARRAYS)
+def test_bytes_that_are_no_array_are_malformed_whatever_they_are(what):
+    array = Array(dtype="float32", shape=(LAYOUT.d,), stype="numpy.ndarray", data=NO_ARRAYS[what])
+    content = RecordDict({"arrays": ArrayRecord({"model": array})})
+    with pytest.raises(Malformed, match="model"):
+        decode_reply(Train(THETA), content, LAYOUT)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_array_arrives_in_whichever_order_and_precision_it_was_sent(order, dtype):
+    m = LAYOUT.tasks
+    sent = np.asarray(np.arange(m * m).reshape(m, m), dtype=dtype, order=order)
+    record = ArrayRecord({"known": Array(sent), "residual": Array(sent)})
+    arrived = decode_reply(GramTerms(None, None), RecordDict({"arrays": record}), LAYOUT)
+    assert arrived.known.dtype == torch.float32
+    assert arrived.known.tolist() == sent.tolist()
+
+
+def test_what_is_said_about_a_record_is_one_short_line():
+    content = introduction(3, LAYOUT, ["a"])
+    content.config_records["config"]["fedhv"] = "\x1b[2J\n\x9b31m" + "9" * 10_000
+    with pytest.raises(Malformed) as refused:
+        decode_introduction(content, LAYOUT, ["a"])
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
 
 
 def floats(message) -> tuple[int, int]:

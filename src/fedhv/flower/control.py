@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,11 @@ RUNNING, OUTCOME, SAID = "running", "outcome.json", "said"
 @contextmanager
 def reporting(folder: Path) -> Iterator[None]:
     """The server's side: hold the lock, and write down how it ended."""
-    with (folder / RUNNING).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # It has its lock before it has its name: whoever sees it and finds it unlocked knows that the server is gone.
+    unnamed = folder / f".{RUNNING}-{os.getpid()}"
+    with unnamed.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.replace(unnamed, folder / RUNNING)
         try:
             yield
         except FedHVError as error:
@@ -74,7 +78,7 @@ class Control:
         """Whether the server ran and is gone without a word."""
         if not self.started():
             return False
-        with (self.folder / RUNNING).open("a") as file:
+        with (self.folder / RUNNING).open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:

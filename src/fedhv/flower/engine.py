@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from flwr.app import ConfigRecord, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedhv import toml
@@ -111,6 +112,8 @@ class Nodes(Engine):
                     self.roster.missed(k)
                     raise Malformed(f"no reply within {self.patience.reply:g} s")
                 if answer.has_error():
+                    if answer.error.code == ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
+                        self.roster.missed(k)  # nor did this one bring anything
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
                 decoded[k] = decode_reply(request, answer.content, self.layout)

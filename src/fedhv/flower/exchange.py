@@ -10,7 +10,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from fedhv.errors import FedHVError
+from fedhv.errors import FedHVError, printable
 from fedhv.flower.mailbox import Mailbox
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
@@ -93,9 +93,9 @@ LONGEST_REASON = 300
 
 
 def reason(reply: Message) -> str:
-    """Why a reply is an error, in one line."""
+    """Why a reply is an error, in one line that can be read: a node's own words reach terminals and histories."""
     what = REASONS.get(reply.error.code, f"error {reply.error.code}")
-    more = " ".join((reply.error.reason or "").split())
+    more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
         more = more.split("<'", 1)[1].removesuffix("'>")
     return f"{what}: {more}"[:LONGEST_REASON] if more else what

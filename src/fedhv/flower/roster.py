@@ -47,7 +47,8 @@ class Roster:
 
     Every node is greeted once; its answer says which partition it holds, and that it speaks the same language: version,
     protocol, tasks and model. A node that misses a deadline is greeted anew, and is back as soon as it answers: a
-    dead one is not waited for again.
+    dead one is not waited for again. Of several nodes that claim one partition the first takes part; the others are
+    greeted anew once it is gone or misses a deadline, as the old process of a node does that was started again.
     """
 
     def __init__(self, grid: Grid, layout: Layout, tasks: list[str], population: int, patience: Patience) -> None:
@@ -60,6 +61,8 @@ class Roster:
         self._greeted: dict[int, float] = {}
         self._pending: dict[str, int] = {}
         self._objections: dict[int, str] = {}
+        self._rivals: dict[int, int] = {}
+        """Nodes that claim a partition which another node holds."""
 
     @property
     def grid(self) -> Grid:
@@ -73,11 +76,14 @@ class Roster:
     def refresh(self, seconds: float = 0.02) -> None:
         """Take in who answered, forget who left, greet who is new. Hardly waits."""
         online = set(self.grid.get_node_ids())
+        self.members = {k: node for k, node in self.members.items() if node in online}
         for reply in self._mailbox.take(seconds):
             node = self._pending.pop(reply.metadata.reply_to_message_id)
             if node in online and node not in self.members.values():
                 self._take_in(node, reply)
-        self.members = {k: node for k, node in self.members.items() if node in online}
+        for node in [node for node, k in self._rivals.items() if k not in self.members]:
+            del self._rivals[node]
+            self._greeted.pop(node, None)
         known, now = set(self.members.values()), time.monotonic()
         due = [
             node
@@ -108,7 +114,7 @@ class Roster:
             )
 
     def missed(self, partition: int) -> None:
-        """A node did not answer in time: it takes no part until it answers a new greeting."""
+        """A node's answer did not come in time, or not through: it takes no part until it answers a new greeting."""
         node = self.members.pop(partition, None)
         if node is not None:
             self._greeted.pop(node, None)
@@ -120,13 +126,13 @@ class Roster:
             partition = decode_introduction(reply.content, self.layout, self.tasks)
             if not 0 <= partition < self.population:
                 raise Malformed(f"it holds partition {partition} of a federation of {self.population}")
+            if partition in self.members:
+                self._rivals[node] = partition
+                raise Malformed(f"node {self.members[partition]} has its partition, {partition}, already")
         except Malformed as objection:
             if self._objections.get(node) != str(objection):
                 self.notes.append(f"Node {node} takes no part: {objection}.")
             self._objections[node] = str(objection)
             return
         self._objections.pop(node, None)
-        before = self.members.get(partition, node)
-        if before != node:
-            self.notes.append(f"Partition {partition}: node {node} takes the place of node {before}.")
         self.members[partition] = node

@@ -20,7 +20,6 @@ from fedhv.cohort import Cohort
 from fedhv.config import Setting, override_setting
 from fedhv.divergence import check_explosion
 from fedhv.errors import FedHVError, InputError
-from fedhv.files import locked
 from fedhv.flower.engine import over_flower
 from fedhv.flower.exchange import Prompt
 from fedhv.flower.log import Log
@@ -85,12 +84,11 @@ class Strategy(FlowerStrategy):
         self.patience = patience or Patience()
         choice = over_flower(None, self.patience, chosen.server.min_replies)
         self.job = Job(chosen, problem, method, seed, choice, where)
-        self.job.open(resume=True)
-        self._stack = ExitStack()
-        if where is not None:
-            self._stack.enter_context(locked(where))
-        self.engine = choice.make(problem)
-        self.execution = self._stack.enter_context(Execution(self.job, self.engine, self._observer))
+        with ExitStack() as stack:
+            stack.enter_context(self.job.opened(resume=True))
+            self.engine = choice.make(problem)
+            self.execution = stack.enter_context(Execution(self.job, self.engine, self._observer))
+            self._stack = stack.pop_all()
         self._run: Generator[Event, Any, None] | None = None
         self._open: tuple[Request, Cohort, dict[int, Message]] | None = None
         self._finished: Round | None = None
@@ -216,6 +214,9 @@ class Strategy(FlowerStrategy):
                 evaluate_config,
                 after_round,
             )
+        except BaseException:
+            self._stack.close()  # or else the folder stays locked as long as this process lives
+            raise
         finally:
             self._observer.stop()
         self.finish()

@@ -177,17 +177,26 @@ def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
 
 
 def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: bool, observer: StudyObserver) -> None:
-    """A calibration asks the same clients for reports too, in rounds of its own."""
+    """A bound that holds whatever happens: everybody is there, in every cohort, and nothing works the first time.
+
+    The draw of M of N hides nobody, since it is from the nodes that are there. A calibration asks the same clients for
+    reports too, in rounds of its own, one for every seed at a time; a round that a dying server leaves open is played
+    again.
+    """
     federation, rounds, rule = setting.federation, setting.training.rounds, setting.calibration
     if reports.noise == 0:
         observer.say("Reports are clipped but not noised: nothing is promised about privacy.")
         return
-    before = rule.rounds * len(rule.seeds) if calibrates else 0
-    cost = spent(reports, rounds=before + rounds, participants=federation.participants, clients=federation.clients)
+    seeds = len(rule.seeds) if calibrates else 0
+    before, attempts, again = rule.rounds * seeds, setting.server.attempts, RESTARTS * max(1, seeds)
+    asked = (before + rounds + again) * attempts
+    cost = spent(reports, rounds=asked, participants=federation.clients, clients=federation.clients)
     observer.say(
         f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
-        f"{f', after {before} rounds of calibration' if before else ''}) ε = {cost.to_server:.3g} towards the server, "
-        f"{cost.to_others:.3g} towards others, at δ = {cost.delta:g}."
+        f"{f', after {before} rounds of calibration' if before else ''}) at most ε = {cost.to_server:.3g} towards the "
+        f"server, and so towards anybody, at δ = {cost.delta:g}. This counts {asked} reports of a client: one in every "
+        f"round, with all attempts that a round has (`server.attempts` = {attempts}) and {again} rounds that "
+        "restarts of the server may repeat."
     )
 
 

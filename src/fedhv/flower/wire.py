@@ -14,18 +14,21 @@ expect; the server takes the difference. The small numbers, weights and reports,
 
 from __future__ import annotations
 
+import io
 import math
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import SType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import Tensor
 
 from fedhv._version import __version__
 from fedhv.cohort import Cohort, LocalTraining, ReportBudget
 from fedhv.compression import Compressed, stack_shape
+from fedhv.errors import printable
 from fedhv.messages import (
     GramTerms,
     GramTermsReply,
@@ -57,9 +60,19 @@ TYPES: dict[type[Request], str] = {
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
+LONGEST_OBJECTION = 400
+"""Characters of what is said about a record."""
+
 
 class Malformed(Exception):
-    """A record that does not hold what it should; the text says in a few words what is wrong."""
+    """A record that does not hold what it should; the text says in a few words what is wrong.
+
+    Some of these words may be a stranger's: they go to terminals and histories as one short line that can be read.
+    """
+
+    def __str__(self) -> str:
+        """In one line."""
+        return printable(super().__str__())[:LONGEST_OBJECTION]
 
 
 # --- requests ---------------------------------------------------------------------------------------------
@@ -339,21 +352,30 @@ def _float32(tensor: Tensor) -> np.ndarray:
 
 
 def _vector(content: RecordDict, name: str, shape: tuple[int, ...]) -> Tensor:
-    """A float32 array of a given shape; the shape that is claimed is checked before anything is unpacked."""
+    """A float32 array of a given shape, whatever a stranger put in its place."""
     try:
         array: Array = content.array_records[ARRAYS][name]
     except KeyError:
         raise Malformed(f"no array '{name}'") from None
     if tuple(array.shape) != shape:
         raise Malformed(f"{name} of shape {tuple(array.shape)} instead of {shape}")
+    if array.stype != SType.NUMPY:
+        raise Malformed(f"{name} that cannot be read (it is of type '{array.stype}')")
+    stream = io.BytesIO(array.data)
     try:
-        values = array.numpy()
-    except (ValueError, TypeError, EOFError, OSError, MemoryError) as error:
+        if (version := np.lib.format.read_magic(stream)) != (1, 0):
+            raise ValueError(f"a header of version {version}")
+        found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as error:  # a header is parsed as Python, and bad Python raises nearly anything
         raise Malformed(f"{name} that cannot be read ({error})") from None
-    if values.shape != shape or values.dtype not in (np.float32, np.float64):
-        raise Malformed(f"{name} of shape {values.shape} and type {values.dtype} instead of {shape} and float32")
+    if found != shape or dtype not in (np.float32, np.float64):
+        raise Malformed(f"{name} of shape {found} and type {dtype} instead of {shape} and float32")
+    numbers = memoryview(array.data)[stream.tell() :]
+    if len(numbers) != math.prod(shape) * dtype.itemsize:
+        raise Malformed(f"{name} that cannot be read ({len(numbers)} bytes)")
+    values = np.frombuffer(numbers, dtype).reshape(shape, order="F" if fortran else "C")
     # What Flower's privacy modules return may be double; a reply has the precision of the model.
-    return torch.from_numpy(np.array(values, dtype=np.float32))
+    return torch.from_numpy(np.array(values, dtype=np.float32, order="C"))
 
 
 def _compressed(content: RecordDict, layout: Layout, extra_upload: float) -> Compressed:

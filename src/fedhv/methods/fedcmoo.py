@@ -56,20 +56,26 @@ class FedCMOO(Method):
         norms = torch.linalg.vector_norm(C, dim=(1, 2), dtype=torch.float64).tolist()
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
-        w = torch.from_numpy(self.descend_weights(gram, state.weights.double().numpy())).float()
+        found = self.descend_weights(gram, state.weights.double().numpy())
+        # Gram terms that nobody's gradients have, which one client can send, may lead out of the simplex, even to NaN:
+        # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
+        kept = not in_simplex(found)
+        w = state.weights if kept else torch.from_numpy(found).float()
         replies = yield Train(state.model, w, first=gradients)
-        return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record={"weights": w})
+        record = {"weights": w} | ({"weights_kept": True} if kept else {})
+        return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record=record)
 
     def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
         """Projected gradient descent of ½wᵀGw on the simplex, G scaled by the mean gradient norm."""
         G = gram / np.mean(np.sqrt(np.maximum(np.diag(gram), 0) + 1e-4)) ** 2
         step = np.eye(len(w)) - self.step_size * G
-        for _ in range(self.iterations):
-            # On the plane of sum 1 first, which is cheap; mostly it lies within the simplex already.
-            w = step @ w
-            w += (1 - w.sum()) / len(w)
-            if w.min() < 0:
-                w = project_to_simplex(w)
+        with np.errstate(over="ignore", invalid="ignore"):  # `round` looks at what came of it
+            for _ in range(self.iterations):
+                # On the plane of sum 1 first, which is cheap; mostly it lies within the simplex already.
+                w = step @ w
+                w += (1 - w.sum()) / len(w)
+                if w.min() < 0:
+                    w = project_to_simplex(w)
         return w
 
 
@@ -79,6 +85,11 @@ def gram_estimate(compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
     if np.sqrt(compressed_norm) <= 1.5 * np.sqrt(np.trace(residual)):
         gram = gram + (len(terms.cohort) - 1) * residual
     return gram
+
+
+def in_simplex(w: np.ndarray) -> bool:
+    """Whether these are weights: none negative, and 1 together, up to rounding."""
+    return bool((w >= 0).all() and abs(w.sum() - 1) <= 1e-6)
 
 
 def project_to_simplex(v: np.ndarray) -> np.ndarray:
