@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+import time
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from problems import SETTING, everything_random
 from runs_on_disk import timeless
 
+import fedhv.cluster
 from fedhv import InputError, compare
-from fedhv.cluster import Parcel, _parcel, pack, play, unpack
+from fedhv.cluster import Parcel, _parcel, on_ray, pack, play, unpack
 from fedhv.history import read_history
 from fedhv.jobs import Interrupted
 from fedhv.study import StudyFailed, StudyObserver, StudyRun
@@ -145,6 +150,29 @@ def test_an_interrupted_study_stops_its_tasks_and_goes_on_later(setting_file, tm
     found = compare(str(setting_file), **options, out=tmp_path / "s", executor="ray")
     assert [summary["rounds"] for summary in found] == [400, 400]
     assert read_history(tmp_path / "s" / "uniform-seed0")[: len(kept)] == kept
+
+
+def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(setting_file, tmp_path, cluster, monkeypatch):
+    from fedhv.config import load_setting
+
+    run = replace(
+        _run(tmp_path / "study" / f"uniform-{uuid.uuid4().hex}", setting_file),
+        setting=load_setting(str(setting_file), ["training.rounds=100000"]),
+    )
+    real = fedhv.cluster._parcel
+    monkeypatch.setattr(fedhv.cluster, "_parcel", lambda run, mark: real(run, tmp_path / "no such mark"))
+    there = Path(tempfile.gettempdir())
+    ends = time.monotonic() + 60
+
+    def tick():
+        histories = there.glob(f"fedhv-*/{run.folder.name}/history.jsonl")
+        if time.monotonic() > ends or any(path.read_bytes().count(b"\n") >= 3 for path in histories):
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="every run can be resumed"):
+        on_ray([run], 1, tick)
+    assert len(read_history(run.folder)) >= 3
+    assert not list(there.glob(f"fedhv-*/{run.folder.name}"))
 
 
 def test_a_problem_of_ones_own_cannot_be_sent(tmp_path):

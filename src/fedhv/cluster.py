@@ -10,8 +10,8 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,13 +82,14 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
                 done, _ = ray.wait(list(running), timeout=0.25)
                 tick()
                 for reference in done:
-                    i = running.pop(reference)
+                    i = running[reference]
                     outcomes[i] = _received(reference, study[i])
+                    del running[reference]
         except KeyboardInterrupt:
-            _stop(list(running))
+            _stop({each: study[i] for each, i in running.items()})
             raise Interrupted("Stopped; every run can be resumed.") from None
         except BaseException:
-            _stop(list(running))
+            _stop({each: study[i] for each, i in running.items()})
             raise
         return [outcomes[i] for i in range(len(study))]
 
@@ -179,14 +180,16 @@ def _received(reference: Any, run: StudyRun) -> Outcome:
     return result
 
 
-def _stop(tasks: Sequence[Any]) -> None:
-    """Interrupt tasks, as Ctrl-C would, and give them time to write their checkpoints."""
+def _stop(tasks: Mapping[Any, StudyRun]) -> None:
+    """Interrupt tasks, as Ctrl-C would, give them time to write their checkpoints, and keep what they send back."""
     import ray
 
     for each in tasks:
         ray.cancel(each, force=False)
-    if tasks:
-        ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_STOP)
+    answered, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_STOP) if tasks else ([], [])
+    for each in answered:
+        with suppress(ray.exceptions.RayError):  # one that had not begun, or died: it has nothing to keep
+            unpack(ray.get(each)[1], tasks[each].folder)
 
 
 @contextmanager
