@@ -12,11 +12,13 @@ import fedhv.jobs
 from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, run
 from fedhv.checkpoint import NAME as CHECKPOINT
 from fedhv.checkpoint import PREVIOUS
+from fedhv.engines import choose_engine
 from fedhv.files import locked
 from fedhv.history import NAME as HISTORY
 from fedhv.history import read_history
 from fedhv.jobs import Interrupted
 from fedhv.observer import Observer
+from fedhv.resolve import resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +239,41 @@ def test_two_processes_do_not_play_one_run(tmp_path):
         play(METHODS["uniform"], tmp_path, Watch(2))
     with locked(tmp_path), pytest.raises(InputError, match="Another process is using"):
         play(METHODS["uniform"], tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("name", ["uniform", "fedhv"])
+def test_a_process_that_is_kept_out_has_changed_nothing(name, tmp_path):
+    with pytest.raises(Interrupted):
+        play(METHODS[name], tmp_path, Watch(2))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with locked(tmp_path), pytest.raises(InputError, match="Another process is using"):
+        run(everything_random(), METHODS[name], seed=3, rounds=6, out=tmp_path, override=CHANGES, resume=True,
+            engine="stacked", device="cpu")  # fmt: skip
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    play(METHODS[name], tmp_path, resume=True)
+
+
+def test_what_plays_jobs_locks_their_folders_before_it_writes(tmp_path):
+    with pytest.raises(Interrupted):
+        play(METHODS["uniform"], tmp_path, Watch(2))
+    setting, problem = resolve(everything_random(), CHANGES, 6)
+    job = fedhv.jobs.Job(setting, problem, METHODS["uniform"], 3, choose_engine("stacked", "cpu"), tmp_path)
+    before = (tmp_path / "config.toml").read_bytes()
+    with locked(tmp_path), pytest.raises(InputError, match="Another process is using"):
+        job.execute()
+    assert (tmp_path / "config.toml").read_bytes() == before
+    job.execute()
+    assert (tmp_path / "config.toml").read_bytes() != before
+
+
+def test_a_place_where_the_run_cannot_go_is_left_without_a_folder_or_a_lock(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("important")
+    with pytest.raises(InputError, match="M = 999"):
+        run(everything_random(), Uniform(), out=tmp_path / "new", override=["federation.participants=999"])
+    with pytest.raises(InputError, match="is not empty and holds no run"):
+        play(METHODS["uniform"], tmp_path / "other", resume=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["other", "thesis.tex"]
 
 
 def test_a_run_that_was_killed_while_it_wrote_its_first_file_starts_anew(tmp_path):

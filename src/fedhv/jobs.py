@@ -23,8 +23,8 @@ from fedhv.client import Client
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.errors import FedHVError, InputError
-from fedhv.files import locked, sweep, write_atomic
-from fedhv.folders import Result, open_folder
+from fedhv.files import locked, make_folder, sweep, write_atomic
+from fedhv.folders import Result, check_folder, open_folder
 from fedhv.history import History
 from fedhv.jsonfile import write_object
 from fedhv.methods.base import Method, reference_of, with_reference
@@ -119,8 +119,20 @@ class Job:
 
     def open(self, resume: bool) -> None:
         """Make the folder, or make sure that it holds this very run."""
-        if self.folder is not None:
-            open_folder(self.folder, self.config(), resume)
+        with self.opened(resume):
+            pass
+
+    @contextmanager
+    def opened(self, resume: bool) -> Iterator[None]:
+        """The same, and keep every other process out; one that is kept out itself has written nothing."""
+        if self.folder is None:
+            yield
+            return
+        config = self.config()
+        check_folder(self.folder, config, resume)  # bad input makes no folder
+        with locked(make_folder(self.folder)):
+            open_folder(self.folder, config, resume)
+            yield
 
     def with_reference(self, reference: Reference) -> Job:
         """The same job with the method's reference."""
@@ -145,9 +157,8 @@ def execute_together(
     observer = observer or Observer()
     with ExitStack() as stack:
         for job in jobs:
+            stack.enter_context(job.opened(resume=True))
             if job.folder is not None:
-                job.open(resume=True)
-                stack.enter_context(locked(job.folder))
                 sweep(job.folder)
         stack.enter_context(one_thread())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
