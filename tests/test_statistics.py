@@ -1,5 +1,7 @@
 """Mean ± sample standard deviation over seeds, and who is best."""
 
+import math
+
 import pytest
 
 from fedhv.metrics import Evaluation, TaskScore
@@ -17,6 +19,25 @@ def test_the_deviation_is_the_samples_not_the_populations():
 def test_one_run_has_no_deviation():
     assert Spread.of([90.168]).deviation is None
     assert Spread.of([90.168]).text() == "90.17"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([math.nan, 1.0], "nan"),
+        ([math.inf, 1.0], "inf"),
+        ([-math.inf, 1.0], "-inf"),
+        ([math.inf, -math.inf], "nan"),
+        ([math.nan], "nan"),
+    ],
+)
+def test_runs_that_are_not_all_finite_have_no_deviation(values, text):
+    spread = Spread.of(values)
+    assert (spread.text(), spread.deviation, spread.count) == (text, None, len(values))
+
+
+def test_numbers_whose_sum_is_too_large_still_have_a_mean():
+    assert Spread.of([1.6e308, 1.6e308, 1.6e308]).mean == pytest.approx(1.6e308)
 
 
 def test_the_best_is_the_highest_or_the_lowest():

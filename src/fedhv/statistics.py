@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of several runs; one run has no deviation."""
+    """Mean and sample standard deviation of several runs; one run has none, nor have runs that are not all finite."""
 
     mean: float
     deviation: float | None
@@ -18,8 +19,13 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Of one value for every run."""
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), deviation, len(values))
+        if not all(map(math.isfinite, values)):
+            return cls(sum(values) / len(values), None, len(values))
+        try:
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            return cls(statistics.fmean(values), deviation, len(values))
+        except OverflowError:  # finite, but their sum is not
+            return cls(sum(value / len(values) for value in values), None, len(values))
 
     def text(self, digits: int = 2) -> str:
         """For example "90.17 ± 0.18"."""

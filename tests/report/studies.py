@@ -47,13 +47,18 @@ def write_run(
     local_steps: int = 10,
     participants: int = 6,
     parameters: Mapping[str, Any] | None = None,
+    against: float = 3.0,
+    reports: Mapping[str, float] | None = None,
 ) -> Path:
-    """One run of smooth made-up curves; `done` rounds of `rounds`, and a summary if it is `finished`."""
+    """One run of smooth made-up curves; `done` rounds of `rounds`, and a summary if it is `finished`.
+
+    `against` is the evaluation reference; `reports` says how reports are protected, and is left out where they are not.
+    """
     done = rounds if done is None else done
     folder.mkdir(parents=True)
     hyper = {"server_lr": 1.2, "local_lr": 0.3} | ({"report": "all", "floor": 1e-6} if method == "fedhv" else {})
     write_config(folder, method, seed, setting, benchmark, rounds, every, local_steps, participants,
-                 hyper | dict(parameters or {}))  # fmt: skip
+                 hyper | dict(parameters or {}), against, reports)  # fmt: skip
     records = made_up(method, seed, tasks, rounds, done, every, local_steps, participants)
     write_history(folder, records)
     if method == "fedhv":
@@ -65,10 +70,10 @@ def write_run(
 
 def write_config(
     folder: Path, method: str, seed: int, setting: str, benchmark: str, rounds: int, every: int, local_steps: int,
-    participants: int, hyper: Mapping[str, Any],
+    participants: int, hyper: Mapping[str, Any], against: float = 3.0, reports: Mapping[str, float] | None = None,
 ) -> None:  # fmt: skip
     config = {
-        "run": {"method": method, "seed": seed, "fedhv": "0.1.0"},
+        "run": {"method": method, "seed": seed, "fedhv": "0.1.0"} | ({"reports": dict(reports)} if reports else {}),
         "machine": {"engine": "sequential", "device": "cpu", "torch": "2.13.0"},
         "setting": {
             "name": setting,
@@ -79,7 +84,7 @@ def write_config(
                 "alpha": 0.3, "strata": "all", "seed": 10,
             },
             "training": {"rounds": rounds, "batch_size": 32, "local_steps": local_steps, "momentum": 0.0},
-            "evaluation": {"every": every, "reference": 3.0},
+            "evaluation": {"every": every, "reference": against},
             "calibration": {"rounds": 10, "margin": 0.15, "seeds": [0]},
             "references": {},
             "methods": {method: dict(hyper)},

@@ -93,6 +93,17 @@ def test_the_aggregate_figure_shows_every_method_in_its_colour_and_style(study):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Uniform", "FSMGDA", "FedCMOO", "FedHV"]
 
 
+def test_hypervolumes_that_cannot_be_compared_are_not_drawn_and_the_figure_says_so(tmp_path):
+    for seed, against in enumerate((3.0, 9.0)):
+        write_run(tmp_path / str(seed), method="uniform", seed=seed, against=against)
+    read = read_study([tmp_path])
+    with drawing():
+        axes = learning.aggregates(read.settings[0], styles(read)).axes
+    assert [each.get_title() for each in axes[2:]] == ["(c) Mean loss", "(d) Hypervolume (left out)"]
+    drawn = [any(np.isfinite(line.get_ydata()).any() for line in each.lines) for each in axes]
+    assert drawn == [True, True, True, False]
+
+
 def test_methods_differ_in_colour_and_in_dashes(study):
     looks = styles(study)
     named = [looks[label] for label in ("Uniform", "FSMGDA", "FedCMOO", "FedHV")]

@@ -8,6 +8,7 @@ import html
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from fedhv.report import page, read_study
 from fedhv.report.page import SCRIPTS
 from fedhv.report.payload import payload, thinning
+from fedhv.report.study import make_study
 from report.studies import write_run, write_study
 
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
@@ -126,6 +128,25 @@ def test_the_data_are_those_of_the_runs(tmp_path):
     assert uniform["slack"] is None
     assert [tile["label"] for tile in setting["highlights"]] == ["FedHV"] * 4
     json.dumps(made, allow_nan=False)
+
+
+def test_curves_are_of_their_own_runs_although_folders_have_the_same_name(tmp_path):
+    for top, steps in (("a", 10), ("b", 4)):
+        write_study(tmp_path / top / "study", ("uniform",), local_steps=steps)
+    study = read_study([tmp_path / "a" / "study", tmp_path / "b" / "study"])
+    (setting,) = payload(study)["settings"]
+    shown = {series["label"]: [setting["runs"][i]["name"] for i in series["runs"]] for series in setting["series"]}
+    assert shown == {
+        "Uniform": ["a/study/uniform-seed0", "a/study/uniform-seed42"],
+        "Uniform (K = 4)": ["b/study/uniform-seed0", "b/study/uniform-seed42"],
+    }
+
+
+def test_curves_are_of_their_own_runs_whatever_these_are_called(tmp_path):
+    runs = [replace(run, name="same") for run in read_study([write_study(tmp_path)]).runs]
+    (setting,) = payload(make_study("s", runs))["settings"]
+    shown = {series["label"]: [setting["runs"][i]["method"] for i in series["runs"]] for series in setting["series"]}
+    assert shown == {"Uniform": ["uniform"] * 2, "FedHV": ["fedhv"] * 2}
 
 
 def test_numbers_that_json_does_not_know_are_left_out(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
 from fedhv.errors import InputError
-from fedhv.report import read_study
+from fedhv.report import read_study, tables
+from fedhv.report.payload import payload
 from fedhv.report.reading import Reader
 from report.studies import write_run, write_study
 
@@ -149,3 +151,89 @@ def test_only_what_has_changed_is_read_again(tmp_path):
     assert reader.fingerprint() != before
     third, _ = reader.read()
     assert [a is b for a, b in zip(first, third, strict=True)].count(False) == 1
+
+
+def test_two_problems_of_one_name_keep_their_runs_although_nothing_else_differs(tmp_path):
+    write_run(tmp_path / "a", tasks=("x", "y"))
+    write_run(tmp_path / "b", tasks=("x2", "y2"))
+    study = read_study([tmp_path])
+    assert [(setting.name, setting.tasks, len(setting.runs)) for setting in study.settings] == [
+        ("digits", ("x", "y"), 1),
+        ("digits #2", ("x2", "y2"), 1),
+    ]
+    assert not any("left out" in note for note in study.notes)
+
+
+def test_hypervolumes_against_different_references_are_left_out_and_the_rest_stays(tmp_path):
+    write_run(tmp_path / "u0", method="uniform", seed=0)
+    write_run(tmp_path / "u1", method="uniform", seed=1, against=9.0)
+    write_run(tmp_path / "f0", seed=0)
+    write_run(tmp_path / "later", seed=1, done=0, against=5.0)  # not evaluated yet: nothing to compare
+    study = read_study([tmp_path])
+    left_out = "digits: hypervolumes are left out, as runs have different values of `evaluation.reference`: "
+    assert f"{left_out}3 (Uniform seed 0, FedHV seed 0); 9 (Uniform seed 1)" in study.notes
+    table = next(table for table in tables(study) if table.name == "loss-hv")
+    assert [[cell.plain for cell in row[2:4]] for row in table.rows] == [["0.599 ± 0.011", "–"], ["0.431", "–"]]
+    (setting,) = payload(study)["settings"]
+    assert "Hypervolume" not in [tile["title"] for tile in setting["highlights"]]
+    assert setting["runs"][0]["hypervolume"] == [None] * 3
+    assert None not in setting["runs"][0]["mean_loss"]
+
+
+def test_one_evaluation_reference_whatever_its_value_keeps_the_hypervolumes(tmp_path):
+    write_study(tmp_path / "a", against=9.0)
+    study = read_study([tmp_path])
+    assert study.notes == ()
+    table = next(table for table in tables(study) if table.name == "loss-hv")
+    assert all(row[3].spread is not None for row in table.rows)
+
+
+@pytest.mark.parametrize("inside", [".", "study", "deep/study"])
+def test_folders_of_the_same_name_are_told_apart_by_their_parents(tmp_path, inside):
+    write_study(tmp_path / "a" / inside, ("uniform",))
+    write_study(tmp_path / "b" / inside, ("uniform",), local_steps=4)
+    study = read_study([tmp_path / "a" / inside, tmp_path / "b" / inside])
+    names = [f"{top}/{inside}".removesuffix("/.") for top in "ab"]
+    assert study.title == ", ".join(names)
+    assert sorted({run.name for run in study.runs}) == [f"{n}/uniform-seed{seed}" for n in names for seed in (0, 42)]
+
+
+def test_runs_given_by_themselves_are_told_apart_too(tmp_path):
+    runs = [write_run(tmp_path / top / "run", seed=seed) for seed, top in enumerate("ab")]
+    assert [run.name for run in read_study(runs).runs] == ["a/run", "b/run"]
+
+
+def test_no_name_of_a_folder_begins_another(tmp_path):
+    # k/s/r would be both the run r of the second folder and s/r of the first
+    folders = [tmp_path / "1" / "k", tmp_path / "2" / "k" / "s", tmp_path / "3" / "m" / "s"]
+    for seed, run in enumerate((folders[0] / "s" / "r", folders[1] / "r", folders[2] / "r")):
+        write_run(run, seed=seed)
+    assert [run.name for run in read_study(folders).runs] == ["1/k/s/r", "2/k/s/r", "m/s/r"]
+
+
+def test_a_history_that_is_shorter_than_its_summary_gives_way_to_it(tmp_path):
+    run = write_run(tmp_path / "r", rounds=12, every=4)
+    whole = read_study([run]).runs[0]
+    history = run / "history.jsonl"
+    history.write_text("".join(history.read_text().splitlines(keepends=True)[:5]))
+    study = read_study([run])
+    cut = study.runs[0]
+    assert "digits: r: history.jsonl ends after round 5 of 12; only the final values are known" in study.notes
+    assert (cut.done, cut.finished) == (12, True)
+    for metric in ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "loss.1"):
+        assert cut.evaluations.values(metric)[-1] == whole.evaluations.values(metric)[-1]
+    assert cut.rounds.up.sum() == whole.rounds.up.sum()
+    assert {table.name for table in tables(study)} >= {"main", "loss-hv", "costs"}
+
+
+@pytest.mark.parametrize(
+    "damage", [{"rounds": "12"}, {"rounds": 0}, {"tasks": [1]}, {"tasks": None}, {"communication": "much"}]
+)
+def test_a_summary_of_something_else_is_noted_and_not_used(tmp_path, damage):
+    run = write_run(tmp_path / "r")
+    path = run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    (run / "history.jsonl").unlink()
+    study = read_study([run])
+    assert "digits: r: summary.json is not of a run" in study.notes
+    assert not study.runs[0].finished

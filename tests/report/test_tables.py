@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from fedhv.report import read_study, tables
-from fedhv.report.cells import Cell, ranked
+from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.render import comma_separated, html, latex, markdown, terminal
 from fedhv.statistics import Spread
 from report.studies import write_fixed, write_run, write_study
@@ -140,3 +143,52 @@ def test_last_ten_averages_the_last_ten(tmp_path):
     table = next(table for table in tables(study) if table.name == "last-ten")
     assert len(values) == 15
     assert table.rows[0][2].spread.mean == pytest.approx(values[-10:].mean())
+
+
+def one_column(*cells, heading="Minimum report slack"):
+    return Table("t", "T", "", (Column("Method", numeric=False), Column(heading)), (tuple(cells),))
+
+
+def test_csv_has_numbers_as_numbers_with_all_their_digits():
+    table = one_column(
+        (words("-a"), Cell("-0.0123", value=-0.0123456)),
+        (words("b"), Cell("3/12", value=3)),
+        (words("c"), Cell("-inf", value=-math.inf)),
+        (words("d"), Cell("–")),
+    )
+    assert comma_separated(table).splitlines()[1:] == ["'-a,-0.0123456", "b,3/12", "c,-inf", "d,–"]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\n=", " ="])
+def test_no_name_or_heading_of_a_csv_is_a_formula_or_breaks_its_line(start):
+    name = f"{start}HYPERLINK(1)"
+    for cell in (Cell(spread=Spread(-1.5, None, 1)), Cell("1", value=1)):
+        table = Table("t", "T", "", (Column(name, numeric=False), Column("a")), (((words(name), cell),),))
+        headings, row = csv.reader(io.StringIO(comma_separated(table)))
+        assert row[0] == "'" + re.sub(r"\s", " ", name)
+        assert headings[0] == f"'{name.strip()}"
+        assert float(row[1]) == cell.number
+    headings, _ = csv.reader(io.StringIO(comma_separated(one_column((words("a"), cell), heading=f"{name} 2"))))
+    assert headings[1].startswith("'")
+
+
+@pytest.mark.parametrize("name", ["[CLS]", "*", " [x", "[1cm]"])
+def test_a_name_is_no_argument_of_the_line_above_it_in_latex(name):
+    columns = (Column(name, numeric=False), Column("a"))
+    rows = ((words(name), Cell("1")), (words(f"{name} 2"), Cell("2")))
+    lines = [line for line in latex(Table("t", "T", "", columns, (rows,))).splitlines() if line.endswith(r"\\")]
+    assert lines == [rf"{{}}{name} & a \\", rf"{{}}{name} & 1 \\", rf"{{}}{name} 2 & 2 \\"]
+
+
+def test_runs_that_are_not_finite_still_make_tables(tmp_path):
+    for run in (write_run(tmp_path / str(seed), seed=seed) for seed in (0, 1)):
+        (run / "summary.json").unlink()
+    history = tmp_path / "0" / "history.jsonl"
+    *lines, last = history.read_text().splitlines()
+    last = json.loads(last)
+    last["evaluation"]["hypervolume"] = None
+    history.write_text("\n".join([*lines, json.dumps(last)]) + "\n")
+    table = next(table for table in tables(read_study([tmp_path])) if table.name == "loss-hv")
+    assert table.rows[0][3].plain == "nan"
+    for form in (*FORMATS.values(), html, terminal):
+        form(table)

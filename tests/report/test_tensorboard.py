@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 
 import pytest
+from problems import everything_random
 
+from fedhv import Uniform, run
 from fedhv.errors import InputError
 from fedhv.study import StudyObserver
 from fedhv.tensorboard import TensorBoard, scalars
@@ -90,3 +93,51 @@ def test_a_missing_tensorboard_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError, match=r"pip install 'fedhv\[tensorboard\]'"):
         TensorBoard(tmp_path, StudyObserver())
+
+
+class Listening(StudyObserver):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said, self.rounds = [], 0
+
+    def say(self, text):
+        self.said.append(text)
+
+    def round(self, round):
+        self.rounds += 1
+
+
+def test_a_log_that_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    monkeypatch.setattr("fedhv.tensorboard.SECONDS_BETWEEN_LOOKS", 0.0)
+    heard, folder = Listening(), tmp_path / "run"
+
+    class Blocking(TensorBoard):
+        def round(self, round):
+            (folder / "tensorboard").write_text("a file where the log should go")
+            super().round(round)
+
+    result = run(everything_random(), Uniform(), rounds=3, out=folder, override=["training.batch_size=8"],
+                 observer=Blocking(folder, heard))  # fmt: skip
+    assert (result.rounds, heard.rounds) == (3, 3)
+    (said,) = [text for text in heard.said if "tensorboard" in text.lower()]
+    assert said.startswith(f"{folder / 'tensorboard'} could not be written: ")
+    assert "\n" not in said
+
+
+def test_a_disk_that_is_full_at_the_end_is_said_and_nothing_is_raised(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    heard, played = Listening(), write_run(tmp_path / "r")
+    board = TensorBoard(played, heard)
+
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedhv.tensorboard._Follower.flush", full)
+    board.stop()
+    board.stop()
+    where = played / "tensorboard"
+    assert heard.said == [
+        f"{where} could not be written: No space left on device. The run goes on without TensorBoard."
+    ]

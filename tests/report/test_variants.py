@@ -67,3 +67,33 @@ def test_hyper_parameters_of_other_methods_keep_their_own_names():
     assert factor("methods.mine.inner_steps").title == "Inner steps"
     assert factor("methods.mine.a_b").latex == r"\text{a\_b}"
     assert factor("federation.samples_per_client").title == "Samples per client"
+
+
+def test_private_reports_make_another_run_and_none_is_the_default(tmp_path):
+    write_study(tmp_path / "open", ("fedhv",))
+    write_study(tmp_path / "private", ("fedhv",), reports={"clip": 3.0, "noise": 5.0})
+    write_run(tmp_path / "said", seed=7, reports={"clip": 0.0, "noise": 0.0})  # the same as saying nothing
+    study = read_study([tmp_path])
+    (setting,) = study.settings
+    found = {group.label: [run.seed for run in group.runs] for group in setting.groups}
+    assert found == {"FedHV": [0, 7, 42], "FedHV (C = 3, z = 5)": [0, 42]}
+    assert not any("left out" in note for note in study.notes)
+
+
+def test_rates_that_agree_to_six_digits_are_two_variants(tmp_path):
+    rates = (0.3, 0.1234567, 0.12345674)
+    for i, rate in enumerate(rates):
+        write_study(tmp_path / str(i), ("fedhv",), parameters={"local_lr": rate})
+    (setting,) = read_study([tmp_path]).settings
+    (sweep,) = setting.sweeps
+    assert sweep.values == tuple(sorted(rates))
+    assert [group.label for group in sweep.groups[:2]] == ["FedHV (η_ℓ = 0.1234567)", "FedHV (η_ℓ = 0.12345674)"]
+    assert all(len(group.runs) == 2 for group in sweep.groups)
+
+
+def test_a_variant_is_one_however_its_number_is_written(tmp_path):
+    write_study(tmp_path / "default", ("fedhv",), (0, 1, 2))
+    write_run(tmp_path / "whole", parameters={"server_lr": 1_000_000})
+    write_run(tmp_path / "decimal", parameters={"server_lr": 1e6}, seed=1)
+    (setting,) = read_study([tmp_path]).settings
+    assert sorted(len(group.runs) for group in setting.all_groups) == [2, 3]

@@ -7,6 +7,7 @@ import pytest
 from observers import Watch
 from runs_on_disk import contents
 
+from fedhv import toml
 from fedhv.errors import InputError
 from fedhv.history import read_history
 from fedhv.jobs import Interrupted
@@ -265,6 +266,30 @@ def test_a_damaged_run_is_left_out_and_named(options, out):
     assert [row["ours_runs"] for row in table(made, "main")] == [0, 1] * 2
     with pytest.raises(InputError, match="cannot be gone on with"):
         reproduce("main", options, selection)
+
+
+def test_a_finished_run_whose_history_was_cut_is_damaged(options, out):
+    selection = Selection(("multimnist",), ("uniform", "fsmgda"), (0,))
+    reproduce("main", options, selection)
+    history = out / "multimnist/uniform-seed0/history.jsonl"
+    history.write_text(history.read_text().splitlines(keepends=True)[0])
+    made = reproduce("main", options, selection, run=False)
+    reason = "multimnist/uniform-seed0 is left out: its history has 1 of the 2 rounds of its summary"
+    assert reason in made.outputs[0].notes
+    assert [row["ours_runs"] for row in table(made, "main")] == [0, 1] * 2
+
+
+def test_a_run_with_private_reports_is_not_taken_for_the_papers(options, out):
+    selection = Selection(("multimnist",), ("uniform",), (0,))
+    reproduce("main", options, selection)
+    config = out / "multimnist/uniform-seed0/config.toml"
+    tables = toml.read(config)
+    for reports, runs in (({"clip": 0.0, "noise": 0.0}, 1), ({"clip": 3.0, "noise": 5.0}, 0)):
+        tables["run"]["reports"] = reports
+        config.write_text(toml.write(tables))
+        made = reproduce("main", options, selection, run=False)
+        assert [row["ours_runs"] for row in table(made, "main")] == [runs] * 2
+    assert "is left out: `run.reports.clip` is 3.0 there and should be 0.0" in made.outputs[0].notes[-1]
 
 
 def test_a_change_of_words_makes_no_other_run(options, out, six):

@@ -14,7 +14,8 @@ WIDE_UP_TO = 6
 """With so many methods, several settings make one wide table like the paper's; with more, a long one."""
 RANKING = "Bold is best and underlined second, ranked by unrounded means."
 
-Value = Callable[[RunData], float]
+Value = Callable[[RunData], float | None]
+"""A number of a run, or None where it is left out."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: Metric)
 
 def final(metric: str) -> Value:
     """The last evaluation."""
-    return lambda run: float(run.evaluations.values(metric)[-1])
+    return lambda run: None if run.evaluations.lacks(metric) else float(run.evaluations.values(metric)[-1])
 
 
 def values_of(group: Group, value: Value) -> list[float]:
-    """One value for every run that counts."""
-    return [value(run) for run in group.counted]
+    """One value for every run that counts and has it."""
+    return [number for run in group.counted if (number := value(run)) is not None]
 
 
 def labels_of(study: Study) -> list[str]:

@@ -102,9 +102,10 @@ def _total_megabytes(run: RunData) -> float:
     return (_sum(run.rounds.down, run.rounds.up) + run.calibration_bytes) / 1e6
 
 
-def _exchanges(run: RunData) -> float:
+def _exchanges(run: RunData) -> float | None:
+    """On average; a run of which only the summary is left does not say."""
     known = run.rounds.exchanges[np.isfinite(run.rounds.exchanges)]
-    return float(known.mean()) if len(known) else float("nan")
+    return float(known.mean()) if len(known) else None
 
 
 def _sum(*columns: np.ndarray) -> float:

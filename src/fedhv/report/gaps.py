@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fedhv.report.groups import Group, SettingStudy
 from fedhv.report.reading import RunData
+from fedhv.report.variants import value_text
 
 
 def gaps(settings: Sequence[SettingStudy]) -> list[str]:
@@ -22,6 +23,7 @@ def _of(setting: SettingStudy) -> Iterator[str]:
     yield from _seeds(setting)
     yield from _lengths(setting)
     yield from _references(setting)
+    yield from _hypervolumes(setting)
 
 
 def _unfinished(setting: SettingStudy) -> Iterator[str]:
@@ -54,7 +56,8 @@ def _lengths(setting: SettingStudy) -> Iterator[str]:
     lengths: dict[int, list[str]] = {}
     for group in setting.all_groups:
         for planned in sorted({run.planned for run in group.runs if run.planned}):
-            lengths.setdefault(planned, []).append(_some(group, planned))
+            who = _some(group, [run for run in group.runs if run.planned == planned])
+            lengths.setdefault(planned, []).append(who)
     if len(lengths) > 1:
         parts = [f"{rounds} ({', '.join(who)})" for rounds, who in sorted(lengths.items())]
         yield f"runs have different numbers of rounds: {'; '.join(parts)}"
@@ -67,14 +70,27 @@ def _references(setting: SettingStudy) -> Iterator[str]:
             yield f"runs of {group.label} have different references"
 
 
+def _hypervolumes(setting: SettingStudy) -> Iterator[str]:
+    if not any(run.evaluations.lacks("hypervolume") for run in setting.runs):
+        return
+    against: dict[float, list[str]] = {}
+    for group in setting.all_groups:
+        evaluated = [run for run in group.runs if len(run.evaluations)]
+        for reference in sorted({run.evaluation_reference for run in evaluated}):
+            who = _some(group, [run for run in evaluated if run.evaluation_reference == reference])
+            against.setdefault(reference, []).append(who)
+    parts = [f"{value_text(reference)} ({', '.join(who)})" for reference, who in sorted(against.items())]
+    yield f"hypervolumes are left out, as runs have different values of `evaluation.reference`: {'; '.join(parts)}"
+
+
 def _rounded(run: RunData) -> tuple[float, ...]:
     assert run.reference is not None
     return tuple(round(value, 6) for value in run.reference.values)
 
 
-def _some(group: Group, planned: int) -> str:
-    """The group, or its seeds where they differ."""
-    seeds = [run.seed for run in group.runs if run.planned == planned]
+def _some(group: Group, runs: Sequence[RunData]) -> str:
+    """The group, or the seeds of those of its runs that are meant."""
+    seeds = [run.seed for run in runs]
     return group.label if len(seeds) == len(group.runs) else f"{group.label} seed{_plural(seeds)} {_list(seeds)}"
 
 

@@ -55,7 +55,7 @@ def thinning(study: Study, budget: int = BUDGET) -> int:
 
 
 def _setting(setting: SettingStudy, looks: dict[str, Style], step: int) -> dict[str, Any]:
-    index = {run.name: i for i, run in enumerate(setting.runs)}
+    index = {id(run): i for i, run in enumerate(setting.runs)}
     compared = {id(group) for group in setting.groups}
     return {
         "name": setting.name,
@@ -66,7 +66,7 @@ def _setting(setting: SettingStudy, looks: dict[str, Style], step: int) -> dict[
             {
                 "label": group.label,
                 "compared": id(group) in compared,
-                "runs": [index[run.name] for run in group.runs],
+                "runs": [index[id(run)] for run in group.runs],
                 "floor": group.runs[0].parameter("floor"),
                 **_style(looks[group.label]),
             }
@@ -98,7 +98,7 @@ def _run(run: RunData, step: int) -> dict[str, Any]:
         "seconds": _numbers(spent_seconds[at], 6),
         "accuracy": _columns(evaluations.accuracy[judged], 5),
         "loss": _columns(evaluations.loss[judged], 4),
-        **{name: _numbers(evaluations.aggregates[name][judged], 7) for name in AGGREGATES},
+        **{name: _numbers(evaluations.values(name)[judged], 7) for name in AGGREGATES},
     }
 
 

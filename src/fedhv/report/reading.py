@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedhv import toml
+from fedhv.config import Evaluating
 from fedhv.errors import FedHVError, InputError
 from fedhv.history import NAME as HISTORY
 from fedhv.jsonfile import read_object
+from fedhv.numbers import is_number
 from fedhv.reference import Reference, read_reference
 from fedhv.report.rounds import Evaluations, Records, Rounds, from_summary, read_rounds
 
@@ -55,7 +58,7 @@ class RunData:
     @property
     def done(self) -> int:
         """The last round."""
-        return int(self.rounds.number[-1]) if len(self.rounds) else 0
+        return self.rounds.last
 
     @property
     def calibration_bytes(self) -> int:
@@ -67,9 +70,15 @@ class RunData:
         """How long the reference took to find."""
         return self.reference.cost.seconds if self.reference else 0.0
 
+    @property
+    def evaluation_reference(self) -> float:
+        """What its hypervolumes are held against."""
+        value = table(self.config, "setting", "evaluation").get("reference")
+        return float(value) if is_number(value) else Evaluating.reference
+
     def parameter(self, name: str, default: Any = None) -> Any:
         """A hyper-parameter of the run's method."""
-        return _table(self.config, "setting", "methods", self.method).get(name, default)
+        return table(self.config, "setting", "methods", self.method).get(name, default)
 
 
 @dataclass
@@ -107,13 +116,30 @@ class Reader:
     def _places(self) -> list[tuple[str, Path]]:
         """(name, folder) of every run, each folder once; several folders are told apart by their own names."""
         found: dict[Path, str] = {}
-        for folder in self.folders:
-            top = folder.resolve()
+        several = len(self.folders) > 1
+        for top, title in told_apart(self.folders).items():
             for path in _run_folders(top):
                 inside = path.relative_to(top).as_posix()
-                name = top.name if inside == "." else f"{top.name}/{inside}" if len(self.folders) > 1 else inside
-                found.setdefault(path, name)
+                found.setdefault(path, title if inside == "." else f"{title}/{inside}" if several else inside)
         return [(name, path) for path, name in found.items()]
+
+
+def told_apart(folders: Sequence[Path]) -> dict[Path, str]:
+    """Folders and what they are called: their own names, with parents where these are the same or begin alike."""
+    parts = {folder.resolve(): folder.resolve().parts[1:] for folder in folders}
+    length = dict.fromkeys(parts, 1)
+    while True:
+        names = {folder: own[-length[folder] :] for folder, own in parts.items()}
+        alike = {
+            a
+            for a, b in itertools.permutations(names, 2)
+            if all(x == y for x, y in zip(names[a], names[b], strict=False))
+        }
+        short = [folder for folder in alike if length[folder] < len(parts[folder])]
+        if not short:
+            return {folder: "/".join(name) for folder, name in names.items()}
+        for folder in short:
+            length[folder] += 1
 
 
 def _run_folders(top: Path) -> Iterator[Path]:
@@ -148,7 +174,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         return "its files are links"
     try:
         config = toml.read(folder / CONFIG)
-        run = _table(config, "run")
+        run = table(config, "run")
         method, seed = run.get("method"), run.get("seed")
         if not isinstance(method, str) or not isinstance(seed, int):
             return f"{CONFIG} does not say `run.method` and `run.seed`"
@@ -156,8 +182,8 @@ def _read(name: str, folder: Path) -> RunData | str:
         summary, problem = _summary(folder)
         if problem:
             notes.append(problem)
-        if summary is not None and not len(records.rounds):
-            records = from_summary(summary)
+        if summary is not None and records.rounds.last < summary["rounds"]:
+            records = from_summary(summary, records.rounds.last)
         reference, problem = _reference(folder)
         if problem:
             notes.append(problem)
@@ -174,18 +200,17 @@ def _assemble(
     reference: Reference | None,
     notes: list[str],
 ) -> RunData:
-    planned = _table(config, "setting", "training").get("rounds")
-    done = int(records.rounds.number[-1]) if len(records.rounds) else 0
+    planned = table(config, "setting", "training").get("rounds")
     if not isinstance(planned, int) or planned < 1:
-        planned = done
+        planned = records.rounds.last
     return RunData(
         name=name,
-        setting=str(_table(config, "setting").get("name") or "unnamed"),
+        setting=str(table(config, "setting").get("name") or "unnamed"),
         method=config["run"]["method"],
         seed=config["run"]["seed"],
         config=config,
         planned=planned,
-        finished=summary is not None or 0 < planned <= done,
+        finished=summary is not None or 0 < planned <= records.rounds.last,
         tasks=records.tasks or (reference.tasks if reference else ()),
         rounds=records.rounds,
         evaluations=records.evaluations,
@@ -201,7 +226,10 @@ def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     except (OSError, ValueError):
         return None, f"{SUMMARY} could not be read"
-    if not isinstance(summary.get("tasks"), list):
+    tasks, rounds = summary.get("tasks"), summary.setdefault("rounds", 1)
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        return None, f"{SUMMARY} is not of a run"
+    if type(rounds) is not int or not 0 < rounds < 2**53 or not isinstance(summary.get("communication", {}), dict):
         return None, f"{SUMMARY} is not of a run"
     return summary, ""
 
@@ -216,7 +244,7 @@ def _reference(folder: Path) -> tuple[Reference | None, str]:
         return None, f"{REFERENCE} could not be read"
 
 
-def _table(tables: Mapping[str, Any], *path: str) -> dict[str, Any]:
+def table(tables: Mapping[str, Any], *path: str) -> dict[str, Any]:
     """A nested table, empty where it is not there."""
     found: Any = tables
     for key in path:

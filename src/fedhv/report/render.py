@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedhv.report.cells import Cell, Column, Table
-from fedhv.report.escape import html_text, latex_text, markdown_text
+from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
 
 
 def markdown(table: Table) -> str:
@@ -36,7 +36,7 @@ def comma_separated(table: Table) -> str:
     headings: list[str] = []
     for column, three in zip(table.columns, spread, strict=True):
         name = f"{column.group} {column.heading}".strip()
-        headings += [f"{name} mean", f"{name} std", f"{name} runs"] if three else [name]
+        headings += [_inert(f"{name} {what}") for what in ("mean", "std", "runs")] if three else [_inert(name)]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(headings)
@@ -44,7 +44,7 @@ def comma_separated(table: Table) -> str:
         values: list[object] = []
         for entry, three in zip(row, spread, strict=True):
             if not three:
-                values.append(_inert(entry.plain))
+                values.append(entry.value if _is_its_value(entry) else _inert(entry.plain))
             elif entry.spread is None:
                 values += ["", "", 0]
             else:
@@ -131,7 +131,9 @@ def _latex_headings(columns: Sequence[Column]) -> list[str]:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return f"{' & '.join(cells)} \\\\"
+    """A row; the end of the one above would take a bracket or a star that it begins with for its own argument."""
+    guard = "{}" if cells[0].lstrip()[:1] in ("[", "*") else ""
+    return f"{guard}{' & '.join(cells)} \\\\"
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -157,6 +159,16 @@ def _or_empty(value: float | None) -> float | str:
     return "" if value is None else value
 
 
+def _is_its_value(cell: Cell) -> bool:
+    """Whether a cell says its value and nothing more, perhaps rounded: not "3/12", whose value only sorts it."""
+    try:
+        float(cell.text)
+    except ValueError:
+        return False
+    return cell.value is not None
+
+
 def _inert(text: str) -> str:
-    """Spreadsheets take text that starts so for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text != "–" else text
+    """One line, which no spreadsheet takes for a formula."""
+    text = one_line(text)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text

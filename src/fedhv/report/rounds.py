@@ -22,7 +22,7 @@ AGGREGATES = ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume")
 
 @dataclass(frozen=True)
 class Evaluations:
-    """E evaluations of m tasks: `round` (E), `accuracy` and `loss` (E, m), `aggregates` name → (E)."""
+    """E evaluations of m tasks: `round` (E), `accuracy` and `loss` (E, m), `aggregates` name → (E), or left out."""
 
     round: Array
     accuracy: Array
@@ -33,12 +33,20 @@ class Evaluations:
         return len(self.round)
 
     def values(self, metric: str) -> Array:
-        """An aggregate by its name, `accuracy.2` or `loss.0` of one task."""
-        if metric in self.aggregates:
-            return self.aggregates[metric]
+        """An aggregate by its name, `accuracy.2` or `loss.0` of one task; NaN where an aggregate is left out."""
+        if metric in AGGREGATES:
+            return self.aggregates.get(metric, np.full(len(self), math.nan))
         kind, _, task = metric.partition(".")
         column: Array = getattr(self, kind)[:, int(task)]
         return column
+
+    def without(self, aggregate: str) -> Evaluations:
+        """The same with an aggregate left out, where it would compare what cannot be compared."""
+        return replace(self, aggregates={name: each for name, each in self.aggregates.items() if name != aggregate})
+
+    def lacks(self, metric: str) -> bool:
+        """Whether it is an aggregate that is left out."""
+        return metric in AGGREGATES and metric not in self.aggregates
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,11 @@ class Rounds:
 
     def __len__(self) -> int:
         return len(self.number)
+
+    @property
+    def last(self) -> int:
+        """The number of the last round, 0 if there is none."""
+        return int(self.number[-1]) if len(self.number) else 0
 
 
 @dataclass(frozen=True)
@@ -102,11 +115,11 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
     )
 
 
-def from_summary(summary: Mapping[str, Any]) -> Records:
-    """One evaluation and the totals, for a run of which only `summary.json` is left."""
+def from_summary(summary: Mapping[str, Any], done: int = 0) -> Records:
+    """One evaluation and the totals, for a finished run whose history is lost or holds only `done` rounds."""
     sent = summary.get("communication", {})
     record = {
-        "round": int(summary.get("rounds", 1)),
+        "round": summary.get("rounds", 1),
         "weights": summary.get("weights", []),
         "floored": summary.get("floor_activations", 0),
         "downlink_bytes": sent.get("downlink_bytes"),
@@ -116,8 +129,9 @@ def from_summary(summary: Mapping[str, Any]) -> Records:
     }
     least = summary.get("min_report_slack")
     if is_number(least):
-        record["slack"] = [least] * len(record["weights"])
-    return _arrays([record], [f"{NAME} is missing; only the final values are known"])
+        record["slack"] = [least] * _width(record)
+    lost = f"ends after round {done} of {record['round']}" if done else "is missing"
+    return _arrays([record], [f"{NAME} {lost}; only the final values are known"])
 
 
 def _lines(path: Path) -> tuple[list[str], list[str]]:

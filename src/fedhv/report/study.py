@@ -9,24 +9,26 @@ from typing import Any
 
 from fedhv.report.gaps import gaps
 from fedhv.report.groups import Group, SettingStudy, Study, Sweep, method_rank
-from fedhv.report.reading import Reader, RunData
+from fedhv.report.reading import Reader, RunData, told_apart
 from fedhv.report.rounds import conform
-from fedhv.report.variants import Variant, describe, factor_order, frozen, hyper_parameters, sort_key, variants
+from fedhv.report.variants import Variant, factor_order, frozen, hyper_parameters, sort_key, variants
 
 
 def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> Study:
     """The runs below some folders, finished or still going on; a `reader` remembers what it has read before."""
     places = [Path(folder) for folder in folders]
     runs, notes = (reader or Reader(places)).read()
-    title = ", ".join(dict.fromkeys(place.resolve().name for place in places))
-    return make_study(title, runs, notes)
+    return make_study(", ".join(told_apart(places).values()), runs, notes)
 
 
 def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> Study:
     """Put runs in order and say what is missing."""
-    kept, doubles = _distinct(list(runs))
-    settings = tuple(_setting(name, tasks, members) for name, tasks, members in _by_setting(kept))
-    return Study(title, settings, (*notes, *doubles, *gaps(settings)))
+    settings, doubles = [], []
+    for name, tasks, members in _by_setting(list(runs)):
+        kept, found = _distinct(members)
+        settings.append(_setting(name, tasks, kept))
+        doubles += found
+    return Study(title, tuple(settings), (*notes, *doubles, *gaps(settings)))
 
 
 def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], list[RunData]]]:
@@ -47,10 +49,11 @@ def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], lis
 
 
 def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> SettingStudy:
-    runs = sorted((_conform(run, len(tasks)) for run in runs), key=_order)
+    runs = sorted((_conform(run, len(tasks)) for run in _comparable(runs)), key=_order)
     members: dict[tuple[str, str], tuple[Variant, list[RunData]]] = {}
     for run, variant in zip(runs, variants(runs), strict=True):
-        members.setdefault((run.method, describe(variant)), (variant, []))[1].append(run)
+        differs = repr([(key, frozen(value)) for key, value in variant])
+        members.setdefault((run.method, differs), (variant, []))[1].append(run)
     groups = [Group(method, variant, tuple(found)) for (method, _), (variant, found) in members.items()]
     sweeps = _sweeps(groups)
     in_sweep = {id(group) for sweep in sweeps for group in sweep.groups if group.variant}
@@ -59,6 +62,13 @@ def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> Sett
     order = {id(group): i for i, group in enumerate(groups)}
     compared.sort(key=lambda g: (method_rank(g.method), len(g.variant), order[id(g)]))
     return SettingStudy(name, tasks, tuple(compared), sweeps, tuple(runs))
+
+
+def _comparable(runs: Sequence[RunData]) -> list[RunData]:
+    """The runs, without their hypervolumes if these are held against different references."""
+    if len({run.evaluation_reference for run in runs if len(run.evaluations)}) < 2:
+        return list(runs)
+    return [replace(run, evaluations=run.evaluations.without("hypervolume")) for run in runs]
 
 
 def _conform(run: RunData, m: int) -> RunData:
@@ -86,12 +96,12 @@ def _sweeps(groups: Sequence[Group]) -> tuple[Sweep, ...]:
 
 
 def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
-    """The same method, hyper-parameters and seed count once: the run that is further, and of equals the first."""
-    kept: dict[tuple[str, ...], RunData] = {}
+    """Of one setting the same method, hyper-parameters and seed count once: the run that is further, else the first."""
+    kept: dict[tuple[str, str, str], RunData] = {}
     notes = []
     for run in runs:
         settled = sorted((key, frozen(value)) for key, value in hyper_parameters(run).items())
-        key = (run.setting, run.method, str(run.seed), repr(settled))
+        key = (run.method, str(run.seed), repr(settled))
         other = kept.get(key)
         if other is None:
             kept[key] = run

@@ -22,6 +22,7 @@ from fedhv.report.comparison import (
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Study, Sweep, method_title
+from fedhv.report.variants import value_text
 
 LAST = 10
 
@@ -114,8 +115,7 @@ def _ablation(setting: Cell, sweep: Sweep, metrics: tuple[Metric, ...]) -> tuple
     ]
     rows = []
     for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-        variant = words(sweep.factor.of(value), sweep.factor.latex_of(latex_text(shown, math=True)))
+        variant = words(sweep.factor.of(value), sweep.factor.latex_of(latex_text(value_text(value), math=True)))
         names = (setting, words(method_title(sweep.method)), words(sweep.factor.title), variant)
         rows.append((*names, *(column[i] for column in cells), count(group)))
     return tuple(rows)

@@ -10,10 +10,11 @@ from typing import Any
 from fedhv import toml
 from fedhv.config import shipped_settings
 from fedhv.errors import InputError
+from fedhv.folders import UNPROTECTED
 from fedhv.methods import METHODS
 from fedhv.numbers import is_number
 from fedhv.report.escape import latex_text
-from fedhv.report.reading import RunData
+from fedhv.report.reading import RunData, table
 
 Variant = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
@@ -33,7 +34,7 @@ class Factor:
 
     def of(self, value: Any) -> str:
         """For example "K = 10"."""
-        return f"{self.symbol} = {_text(value)}"
+        return f"{self.symbol} = {value_text(value)}"
 
     def latex_of(self, value: Any) -> str:
         """For example "$K=10$"; the value is text for LaTeX already."""
@@ -51,8 +52,10 @@ FACTORS = {
     "local_lr": Factor("Local learning rate", "η_ℓ", r"\eta_\ell"),
     "calibration.margin": Factor("Reference margin", "δ_r", r"\delta_r"),
     "floor": Factor("Slack floor", "ρ_clip", r"\rho_{\mathrm{clip}}"),
+    "run.reports.clip": Factor("Clipping of reports", "C", "C"),
+    "run.reports.noise": Factor("Noise of reports", "z", "z"),
 }
-"""The paper's names; a method's hyper-parameters are known by their last part."""
+"""The paper's names, then those of private reports; a method's hyper-parameters are known by their last part."""
 
 
 def factor(key: str) -> Factor:
@@ -77,7 +80,7 @@ def variants(runs: Sequence[RunData]) -> list[Variant]:
     """
     flat = [hyper_parameters(run) for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each))
-    shipped = _shipped(runs[0].setting) if runs else {}
+    shipped = _dotted({"run": {"reports": UNPROTECTED}}, "") | (_shipped(runs[0].setting) if runs else {})
     default = {}
     for key in keys:
         # A method's own hyper-parameters are compared among its runs, everything else among all.
@@ -91,9 +94,12 @@ def variants(runs: Sequence[RunData]) -> list[Variant]:
 
 
 def hyper_parameters(run: RunData) -> dict[str, Any]:
-    """The setting of a run as dotted keys, without what may differ; calibration counts where a reference is used."""
-    setting = run.config.get("setting")
-    flat = _dotted(setting if isinstance(setting, Mapping) else {}, "")
+    """The setting of a run as dotted keys, without what may differ, and what its clients did to their reports.
+
+    Calibration counts where a reference is used.
+    """
+    flat = _dotted(table(run.config, "setting"), "")
+    flat |= _dotted({"run": {"reports": UNPROTECTED | table(run.config, "run", "reports")}}, "")
     with_reference = run.reference is not None or hasattr(METHODS.get(run.method), "reference")
     ignored = NOT_COMPARED if with_reference else (*NOT_COMPARED, "calibration.")
     return {key: value for key, value in flat.items() if not key.startswith(ignored)}
@@ -107,6 +113,12 @@ def describe(variant: Variant) -> str:
 def frozen(value: Any) -> str:
     """Values as text, so that lists can be counted; 1 and 1.0 are the same hyper-parameter."""
     return repr(float(value)) if is_number(value) else repr(value)
+
+
+def value_text(value: Any) -> str:
+    """A value as tables show it; values that differ never look the same."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
@@ -141,7 +153,3 @@ def _shipped(name: str) -> dict[str, Any]:
         return _dotted(toml.read(path), "") if path else {}
     except InputError:
         return {}
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

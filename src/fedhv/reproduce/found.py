@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fedhv import toml
 from fedhv.config import completed
 from fedhv.errors import InputError
-from fedhv.folders import differences, read_summary
+from fedhv.folders import UNPROTECTED, differences, read_summary
 from fedhv.history import read_history
 from fedhv.reference import Reference, read_reference
 from fedhv.reproduce.plan import METHODS, Plan, PlannedRun, Variant
@@ -62,8 +62,11 @@ def find(run: PlannedRun, folder: Path) -> Found:
     if not path.exists():
         return Found(run, folder, "missing")
     try:
-        there, planned = (_computed(each) for each in (toml.read(path).get("setting", {}), run.config()))
-        differs = next(differences(there, planned), None)
+        tables = toml.read(path)
+        there, planned = (_computed(each) for each in (tables.get("setting", {}), run.config()))
+        ran = tables.get("run")
+        reports = ran.get("reports", UNPROTECTED) if isinstance(ran, dict) else UNPROTECTED
+        differs = next(differences(there, planned), next(differences(reports, UNPROTECTED, "run.reports"), None))
         if differs is not None:
             key, was, now = differs
             return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")
@@ -72,8 +75,11 @@ def find(run: PlannedRun, folder: Path) -> Found:
         reference = read_reference(kept) if kept.exists() else None
         if summary is None:
             return Found(run, folder, "interrupted", len(history), history=history, reference=reference)
-        if "tasks" not in summary or not any("evaluation" in record for record in history):
+        if not {"tasks", "rounds"} <= summary.keys() or not any("evaluation" in record for record in history):
             return Found(run, folder, "damaged", note="its summary or history is not complete")
+        if len(history) != summary["rounds"]:
+            note = f"its history has {len(history)} of the {summary['rounds']} rounds of its summary"
+            return Found(run, folder, "damaged", note=note)
     except InputError as error:
         return Found(run, folder, "damaged", note=str(error).rstrip("."))
     return Found(run, folder, "finished", len(history), "", summary, history, reference)

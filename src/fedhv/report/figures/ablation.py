@@ -11,6 +11,7 @@ from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters,
 from fedhv.report.figures.learning import TITLES
 from fedhv.report.groups import SettingStudy, Sweep, method_title
 from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, Style, sequence
+from fedhv.report.variants import value_text
 from fedhv.statistics import Spread
 
 if TYPE_CHECKING:
@@ -51,7 +52,13 @@ def curves(sweep: Sweep) -> Figure:
     for each, metric in zip(axes, ("mean_accuracy", "mean_loss"), strict=True):
         for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
             style = Style(colours[i], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
-            draw(each, metric_curve(group, metric), style, f"{_symbol(sweep)} = {plain(_short(value), 20)}", named=True)
+            draw(
+                each,
+                metric_curve(group, metric),
+                style,
+                f"{_symbol(sweep)} = {plain(value_text(value), 20)}",
+                named=True,
+            )
         each.set_title(TITLES[metric])
         each.set_xlabel("Round")
         from_zero(each)
@@ -80,9 +87,5 @@ def _points(axes: Axes, sweep: Sweep, metric: str, label: str, style: Style) -> 
 
 
 def _ticks(axes: Axes, values: Sequence[object]) -> None:
-    axes.set_xticks(range(len(values)), [plain(_short(value), 12) for value in values])
+    axes.set_xticks(range(len(values)), [plain(value_text(value), 12) for value in values])
     axes.margins(x=0.12)
-
-
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -31,7 +31,8 @@ def aggregates(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
     for each, (metric, title) in zip(axes, TITLES.items(), strict=True):
         for group in setting.groups:
             draw(each, metric_curve(group, metric), styles[group.label], group.label)
-        each.set_title(title)
+        left_out = any(run.evaluations.lacks(metric) for run in setting.runs)
+        each.set_title(f"{title} (left out)" if left_out else title)
         from_zero(each)
     for each in axes[2:]:
         each.set_xlabel("Round")
