@@ -86,7 +86,10 @@ class _Follower:
 
 
 class TensorBoard(Forwarding, StudyObserver):
-    """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date."""
+    """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date.
+
+    A log that cannot be written is said once and given up: the histories hold all of it, and no run should end for it.
+    """
 
     _observer: StudyObserver
 
@@ -100,6 +103,7 @@ class TensorBoard(Forwarding, StudyObserver):
         self._followers: dict[Path, _Follower] = {}
         self._looked = 0.0
         self._said = False
+        self._given_up = False
 
     def round(self, round: Round) -> None:
         """Log what is new, not more often than anyone looks."""
@@ -115,16 +119,25 @@ class TensorBoard(Forwarding, StudyObserver):
         """Log the rest."""
         super().stop()
         self._look(now=True)
-        for follower in self._followers.values():
-            follower.flush()
-        if self._followers and not self._said:
+        if self._followers and not self._said and not self._given_up:
             self._said = True
             self.say(f"Look at it with: tensorboard --logdir {self._folder / FOLDER}")
 
     def _look(self, now: bool = False) -> None:
-        if not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS:
+        if self._given_up or (not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS):
             return
         self._looked = time.monotonic()
+        try:
+            self._update()
+            if now:
+                for follower in self._followers.values():
+                    follower.flush()
+        except OSError as error:
+            self._given_up = True
+            where = self._folder / FOLDER
+            self.say(f"{where} could not be written: {error.strerror or error}. The run goes on without TensorBoard.")
+
+    def _update(self) -> None:
         for history in sorted(self._folder.rglob(NAME)):
             if history not in self._followers:
                 place = history.parent.relative_to(self._folder)

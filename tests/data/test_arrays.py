@@ -52,6 +52,34 @@ def test_untrustworthy_members_are_refused(tmp_path, member, says):
     assert "\n" not in str(caught.value)
 
 
+def with_header(header):
+    """An array with this text where its form should be."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+HEADERS = (
+    "{'shape': ((3,",
+    "  x\n y",
+    "-" * 3000 + "1",
+    "{[]: 1}",
+    "{1: 2, 'a': 3}",
+    "{'descr': (), 'fortran_order': False, 'shape': (0,)}",
+    "\0",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_that_is_no_header_is_damage_whatever_numpy_makes_of_it(tmp_path, header):
+    path = tmp_path / "f.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", with_header(header))
+    with pytest.raises(InputError, match=r"damaged file \(a\.npy") as caught:
+        read_arrays(path, ["a"])
+    assert "\n" not in str(caught.value)
+
+
 def test_damaged_and_incomplete_files_are_named(tmp_path):
     path = tmp_path / "f.npz"
     write_arrays(path, {"a": np.arange(1000)})

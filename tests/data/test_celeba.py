@@ -1,10 +1,11 @@
 import logging
+import zipfile
 
 import numpy as np
 import pytest
 from tiny_datasets import write_celeba
 
-from fedhv.data import load_celeba
+from fedhv.data import load_celeba, verify
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.celeba import ATTRIBUTES
 from fedhv.errors import InputError
@@ -63,6 +64,20 @@ def test_a_damaged_cache_is_made_again_where_the_jpegs_are(tmp_path, caplog):
     (tmp_path / "celeba/list_attr_celeba.txt").unlink()
     with pytest.raises(InputError, match=r"celeba-32x32-train\.npz.*damaged"):
         load_celeba(tmp_path)
+
+
+@pytest.mark.parametrize("header", ["{'shape': ((3,", "  x\n y"])
+def test_a_cache_whose_headers_are_damaged_is_made_again_and_found_by_verify(tmp_path, header):
+    write_celeba(tmp_path)
+    images = load_celeba(tmp_path)[0].images
+    cache = tmp_path / "celeba/celeba-32x32-train.npz"
+    text = header.encode() + b"\n"
+    with zipfile.ZipFile(cache, "w") as archive:
+        for name in ARRAYS:
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    assert next(found.state for found in verify(tmp_path) if found.path == cache) == "damaged"
+    assert (load_celeba(tmp_path)[0].images == images).all()
+    assert next(found.state for found in verify(tmp_path) if found.path == cache) == "readable"
 
 
 def test_where_nothing_can_be_kept_the_images_still_load(tmp_path, monkeypatch, caplog):

@@ -73,7 +73,9 @@ def _read_member(members: zipfile.ZipFile, name: str) -> np.ndarray:
             if read_header is None:
                 raise _Refused(f"{name} has the unknown version {version}")
             shape, fortran, dtype = read_header(file)
-        except ValueError as error:
+        except (OSError, _Refused):
+            raise
+        except Exception as error:  # NumPy reads a header as Python's source, and damage can be any mistake in it
             raise _Refused(f"{name}: {error}") from None
         if dtype.hasobject or fortran:
             raise _Refused(f"{name} holds {'objects' if dtype.hasobject else 'a transposed array'}")
