@@ -40,6 +40,15 @@ from fedhv.methods.base import State
 from fedhv.reference import read_reference
 from fedhv.report.rounds import read_rounds
 
+SUMMARY = json.dumps(
+    {
+        "setting": "digits", "method": "fedhv", "seed": 0, "rounds": 3, "mean_accuracy": 50.0, "worst_accuracy": 40.0,
+        "mean_loss": 1.0, "hypervolume": 4.0, "tasks": [{"name": "clear", "accuracy": 40.0, "loss": 1.0}],
+        "weights": [1.0], "seconds": 1, "calibration_seconds": 0, "total_seconds": 1,
+        "communication": {"downlink_bytes": 8, "uplink_bytes": 8, "calibration_bytes": 0, "total_bytes": 16},
+    }
+).encode()  # fmt: skip
+
 SLOWEST = 5.0
 """No input of a few kilobytes may take more seconds than this, on a busy machine."""
 
@@ -209,7 +218,7 @@ TARGETS = {
     ),
     "reference": Target(read_reference, "r.toml", (b"values = [1.5, 2.0]\n[cost]\nrounds = 3\n", b"values=[1]")),
     "history": Target(_history, HISTORY, (b"".join(json.dumps(r).encode() + b"\n" for r in RECORDS), GOOD)),
-    "summary": Target(lambda path: read_summary(path.parent), "summary.json", (b'{"method": "fedhv", "tasks": []}',)),
+    "summary": Target(lambda path: read_summary(path.parent), "summary.json", (SUMMARY,)),
     "checkpoint": Target(_checkpoint, CHECKPOINT, (save(TENSORS) + hashlib.sha256(save(TENSORS)).digest(),)),
     "sealed checkpoint": Target(_sealed, CHECKPOINT, (save(TENSORS),)),
     "idx images": Target(lambda path: read_idx(path, 3), "i.idx", (_idx(2, 2, 3), gzip.compress(_idx(2, 2, 3)))),

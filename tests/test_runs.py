@@ -198,8 +198,41 @@ def test_what_is_no_finished_run_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="JSON object"):
         read_result(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(InputError, match=r"model\.safetensors could not be read"):
+    with pytest.raises(InputError, match=r"summary\.json is damaged: `setting` should be text"):
         read_result(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tasks", "x"), ("tasks", []), ("mean_accuracy", None), ("mean_accuracy", "a"), ("communication", {}),
+     ("weights", []), ("seconds", "a"), ("seed", 1.5), ("tasks", [{"name": "one"}])],
+)  # fmt: skip
+def test_a_summary_that_is_none_is_refused_with_the_remedy_and_written_again(key, value, tmp_path):
+    whole = play(out=tmp_path / "run").summary
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(whole | {key: value}))
+    with pytest.raises(InputError, match=r"damaged: `.* Delete it and resume the run: it is written again"):
+        play(out=tmp_path / "run", resume=True)
+    (tmp_path / "run" / "summary.json").unlink()
+    assert play(out=tmp_path / "run", resume=True).summary == whole
+
+
+def test_a_finished_run_whose_model_is_lost_writes_it_again(tmp_path):
+    model = play(out=tmp_path / "run").state_dict
+    path = tmp_path / "run" / "model.safetensors"
+    path.write_bytes(b"no model")
+    with pytest.raises(InputError, match="Delete it and resume the run"):
+        play(out=tmp_path / "run", resume=True)
+    path.unlink()
+    again = play(out=tmp_path / "run", resume=True).state_dict
+    assert path.exists()
+    assert all(torch.equal(again[name], value) for name, value in model.items())
+    path.unlink()
+    for checkpoint in (tmp_path / "run").glob("checkpoint*"):
+        checkpoint.unlink()
+    before = (tmp_path / "run" / "history.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"model\.safetensors is missing\. Delete .*run to start the run anew"):
+        play(out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "history.jsonl").read_bytes() == before
 
 
 # --- ways to say what to run ------------------------------------------------------------------------------

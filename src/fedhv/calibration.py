@@ -11,7 +11,7 @@ from fedhv.errors import InputError
 from fedhv.folders import check_folder
 from fedhv.jobs import Job
 from fedhv.methods import FedHV, Method, Uniform
-from fedhv.observer import Observer, Renamed
+from fedhv.observer import Observer
 from fedhv.problem import Problem
 from fedhv.reference import Cost, Provenance, Reference
 from fedhv.resolve import resolve
@@ -47,10 +47,7 @@ def calibrate(
         f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )
-    runs = [
-        job.execute(Renamed(observer, f"calibration seed {job.seed}"))
-        for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)
-    ]
+    runs = [job.execute(observer) for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)]
     tasks = tuple(task.name for task in examples.tasks)
     reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
@@ -119,7 +116,8 @@ def _jobs(
     uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all", **robust)
     brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
     return [
-        Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None) for seed in rule.seeds
+        Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None, purpose="calibration")
+        for seed in rule.seeds
     ]
 
 

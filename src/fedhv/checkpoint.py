@@ -59,6 +59,11 @@ def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]
     return None, ""
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run can go on from somewhere."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
 def read_checkpoint(path: Path, start: State) -> Checkpoint:
     """One checkpoint file, its checksum and its shapes checked."""
     try:

@@ -23,13 +23,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv import toml
+from fedhv.checkpoint import has_checkpoint
 from fedhv.config import completed
 from fedhv.errors import InputError
 from fedhv.files import left_over, make_folder, write_atomic
 from fedhv.history import read_history
 from fedhv.jsonfile import read_object
 from fedhv.reference import Reference, read_reference
+from fedhv.summary import objection
 
+MODEL = "model.safetensors"
 UNPROTECTED = {"clip": 0.0, "noise": 0.0}
 """`run.reports` where reports are sent as they are: the table is then left out."""
 
@@ -61,21 +64,35 @@ def read_result(folder: Path) -> Result:
         raise InputError(f"{folder} holds no finished run: summary.json is missing.")
     path = folder / "reference.toml"
     reference = read_reference(path) if path.exists() else None
+    path = folder / MODEL
     try:
-        model = load_file(folder / "model.safetensors")
+        model = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{folder / 'model.safetensors'} could not be read: {error}.") from None
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"could not be read: {error}"
+        raise _damaged(path, what) from None
     return Result(summary, read_history(folder), model, folder, reference)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What a run came to, or None if it has not finished."""
+    path = folder / "summary.json"
     try:
-        return read_object(folder / "summary.json")
+        summary = read_object(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder / 'summary.json'} could not be read: {error}.") from None
+        raise _damaged(path, f"could not be read: {error}") from None
+    damage = objection(summary)
+    if damage is not None:
+        raise _damaged(path, f"is damaged: {damage}")
+    return summary
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
+    if has_checkpoint(path.parent):
+        return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
+    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")
 
 
 def holds_run(folder: Path) -> bool:

@@ -112,7 +112,9 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             if number == len(lines):  # no newline behind it: the line was being written
                 break
-            raise InputError(f"{path}, line {number}: not a round of a history ({error}).") from None
+            raise InputError(
+                f"{path}, line {number}: not a round of a history ({error}). Delete {folder} to start the run anew."
+            ) from None
         records.append(record)
     return records
 

@@ -24,7 +24,7 @@ from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, make_folder, sweep, write_atomic
-from fedhv.folders import Result, check_folder, open_folder
+from fedhv.folders import MODEL, Result, check_folder, open_folder
 from fedhv.history import History
 from fedhv.jsonfile import write_object
 from fedhv.methods.base import Method, reference_of, with_reference
@@ -64,6 +64,7 @@ class Job:
         choice: Where and how it is computed.
         folder: Where it is kept; nothing is written without one.
         reference: Where the method's reference came from and what it cost.
+        purpose: What progress and errors call it instead of the method's name.
     """
 
     setting: Setting
@@ -73,6 +74,7 @@ class Job:
     choice: Choice = field(default_factory=choose_engine)
     folder: Path | None = None
     reference: Reference | None = None
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         """Find bad input before anything is written."""
@@ -95,7 +97,7 @@ class Job:
     @property
     def label(self) -> str:
         """What progress shows."""
-        return f"{self.method.label} seed {self.seed}"
+        return f"{self.purpose or self.method.label} seed {self.seed}"
 
     @property
     def machine(self) -> dict[str, str]:
@@ -266,7 +268,7 @@ class Execution:
         )
         model = self._state_dict()
         if job.folder is not None:
-            write_atomic(job.folder / "model.safetensors", save_tensors(model))
+            write_atomic(job.folder / MODEL, save_tensors(model))
             write_object(job.folder / "summary.json", summary)
         self._result = Result(summary, records, model, job.folder, job.reference)
         return self._result

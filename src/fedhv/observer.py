@@ -44,18 +44,6 @@ class Forwarding(Observer):
         self._observer.stop()
 
 
-class Renamed(Forwarding):
-    """Passes on what it is told, under another label."""
-
-    def __init__(self, observer: Observer, label: str) -> None:
-        super().__init__(observer)
-        self._label = label
-
-    def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, under this observer's label."""
-        super().start(self._label, rounds, done)
-
-
 class Announcing(Forwarding):
     """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedhv.calibration import calibrate, calibrated_under
+from fedhv.checkpoint import has_checkpoint
 from fedhv.config import Setting
 from fedhv.engines import Choice, choose_engine
 from fedhv.errors import InputError
-from fedhv.folders import Result, read_result, read_summary
+from fedhv.folders import MODEL, Result, read_result, read_summary
 from fedhv.jobs import Job, rehearse
 from fedhv.methods.base import Method, needs_reference, reference_of, takes_reference
 from fedhv.numbers import as_seed
@@ -81,8 +82,10 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Resu
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
         raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
     if job.folder is not None and read_summary(job.folder) is not None:
-        observer.say(f"The run in {job.folder} is finished already.")
-        return read_result(job.folder)
+        if (job.folder / MODEL).exists() or not has_checkpoint(job.folder):
+            observer.say(f"The run in {job.folder} is finished already.")
+            return read_result(job.folder)
+        observer.say(f"The model of the finished run in {job.folder} is missing: it is written again.")
     if not takes_reference(job.method):
         return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)

@@ -9,7 +9,22 @@ from typing import Any
 
 from fedhv.communication import BYTES_PER_SCALAR
 from fedhv.history import evaluations
+from fedhv.numbers import is_number
 from fedhv.reference import Reference
+
+NUMBER, WHOLE = float, int
+SHAPE: dict[str, Any] = {
+    "setting": str,
+    "method": str,
+    "seed": WHOLE,
+    "rounds": WHOLE,
+    **dict.fromkeys(("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume"), NUMBER),
+    "tasks": [{"name": str, "accuracy": NUMBER, "loss": NUMBER}],
+    "weights": [NUMBER],
+    "communication": dict.fromkeys(("downlink_bytes", "uplink_bytes", "calibration_bytes", "total_bytes"), NUMBER),
+    **dict.fromkeys(("seconds", "calibration_seconds", "total_seconds"), NUMBER),
+}
+"""What every summary holds, and what whoever reads one may count on."""
 
 
 def summarise(
@@ -97,3 +112,26 @@ def _incidents(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def reason_kind(reason: str) -> str:
     """A reason without its numbers, so that reasons can be counted."""
     return re.sub(r"\s*(of norm|loss of|of shape) .*", r" \1 …", reason) if re.search(r"\d", reason) else reason
+
+
+def objection(summary: Any) -> str | None:
+    """Why this is no summary of a run, in a few words; None where it is one."""
+    found = _mismatch(summary, SHAPE, "")
+    if found is None and not len(summary["tasks"]) == len(summary["weights"]) > 0:
+        return "`weights` should be one for every task"
+    return found
+
+
+def _mismatch(value: Any, shape: Any, where: str) -> str | None:
+    match shape:
+        case dict():
+            if not isinstance(value, dict):
+                return f"`{where}` should be an object"
+            pairs = ((f"{where}.{key}" if where else key, value.get(key), each) for key, each in shape.items())
+            return next((found for name, inner, each in pairs if (found := _mismatch(inner, each, name))), None)
+        case [each]:
+            if not isinstance(value, list):
+                return f"`{where}` should be a list"
+            return next((found for i, v in enumerate(value) if (found := _mismatch(v, each, f"{where}[{i}]"))), None)
+    fits = is_number(value) if shape is NUMBER else type(value) is shape
+    return None if fits else f"`{where}` should be {'text' if shape is str else 'a number'}"
