@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedhv import FedHVError, InputError
+from fedhv import FedHVError, InputError, Uniform
 from fedhv.bench import Measurement, Source, choose_engines, measure
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.benchmarks.random_images import SHAPES, random_problem
@@ -213,3 +213,20 @@ print(kept - held_memory())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) > 200e6
+
+
+def test_an_interrupted_bench_does_not_wait_for_rounds_that_nobody_wants(monkeypatch, setting_file):
+    benches = []
+
+    def interrupted(started, *_):
+        benches.extend(started)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedhv.bench._take_turns", interrupted)
+    setting, method = load_setting(str(setting_file)), Uniform()
+    source = Source(setting, None)
+    problem = source()
+    choices, _ = choose_engines(["sequential"], "cpu", "float32", problem, setting.plan(method, 0))
+    with pytest.raises(KeyboardInterrupt):
+        measure(source, problem, method, choices)
+    assert [process.exitcode for _, _, process in benches] == [-signal.SIGTERM]

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import time
 import tomllib
 
@@ -160,6 +161,15 @@ def test_ctrl_c_leaves_a_run_that_is_resumed_as_the_message_says(number, process
     assert command(*said[1:]).code == 0
     assert command(*arguments[:-1], "whole").code == 0
     assert contents(tmp_path / "my run") == contents(tmp_path / "whole")
+
+
+def test_a_command_that_is_interrupted_and_has_nothing_to_add_says_so(command, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["fedhv.cli.app"], "shipped_settings", interrupted)
+    done = command("list")
+    assert (done.code, done.out, done.err) == (130, "", "Error: Interrupted.\n")
 
 
 # --- compare ----------------------------------------------------------------------------------------------

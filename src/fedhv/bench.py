@@ -161,6 +161,10 @@ def measure(
             benches.append((choice, here, process))
         try:
             return _take_turns(benches, rounds, source.setting, tick)
+        except BaseException:
+            for _, _, process in benches:  # not when their round is done: nobody waits for it any more
+                process.terminate()
+            raise
         finally:
             for _, connection, _ in benches:  # all of them first: a forked process also has the ends before its own
                 connection.close()

@@ -17,12 +17,16 @@ from fedhv.errors import FedHVError
 
 __all__ = ["app", "main"]
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
+        if code == INTERRUPTED:  # so typer says that a command was stopped which has nothing to add
+            _fail("Interrupted.", INTERRUPTED)
         sys.exit(code if isinstance(code, int) else 0)
     except FedHVError as error:
         _fail(str(error), error.exit_code)
@@ -39,7 +43,7 @@ def main() -> None:
     except MemoryError:
         _fail("There is not enough memory for this. Fewer or smaller clients need less.", 1)
     except (KeyboardInterrupt, click.Abort):
-        _fail("Interrupted.", 130)
+        _fail("Interrupted.", INTERRUPTED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
