@@ -83,3 +83,15 @@ def test_the_command_makes_them(command, tmp_path):
     again = command("flower", "certificates", "keys")
     assert again.code == 2
     assert "not overwritten" in again.err
+
+
+def test_a_long_host_name_is_a_name(tmp_path):
+    host = ".".join(["superlink", "a" * 63, "b" * 63, "test"])
+    handshake(made := make_certificates(tmp_path / "keys", [host], 0), host, made.ca)
+
+
+@pytest.mark.parametrize("host", ["", "a" * 64 + ".org", "two words", "höst.test", "a..b", ".".join(["ab"] * 100)])
+def test_a_host_that_is_no_name_is_refused_before_anything_is_made(host, tmp_path):
+    with pytest.raises(InputError, match="A host should be a name or an address"):
+        make_certificates(tmp_path / "keys", ["127.0.0.1", host], 0)
+    assert not (tmp_path / "keys").exists()

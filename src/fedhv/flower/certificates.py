@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +46,14 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int 
         raise InputError(f"Expected 0 or more nodes and at least one day. Found {nodes} and {days}.")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: keys that exist are not overwritten. Choose another folder.")
-    names = list(dict.fromkeys(hosts))
+    names = [_name(host) for host in dict.fromkeys(hosts)]
     if not names:
         raise InputError("The server's certificate should be for at least one host. Found none; use --host.")
     make_folder(folder)
     os.chmod(folder, 0o700)
     ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial CA")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial SuperLink")])
     ca = (
         _certificate(issuer, issuer, ca_key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -61,7 +62,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int 
     )
     server = (
         _certificate(subject, issuer, server_key, days)
-        .add_extension(x509.SubjectAlternativeName([_name(host) for host in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -120,7 +121,12 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    # A label has up to 63 characters, all of them together 253; a name may begin with "*." for all of one level.
+    label = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+    if len(host) > 253 or not re.fullmatch(rf"(\*\.)?{label}(\.{label})*\.?", host):
+        raise InputError(f"A host should be a name or an address of the SuperLink, in ASCII. Found {host!r}.")
+    return x509.DNSName(host)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

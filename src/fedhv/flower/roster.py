@@ -36,10 +36,10 @@ class Patience:
     again: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("reply", "nodes", "again"):
+        for name, option in (("reply", "reply-seconds"), ("nodes", "node-seconds"), ("again", "again")):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
-                raise InputError(f"Patience: `{name}` should be a positive number of seconds. Found {value}.")
+                raise InputError(f"`{option}` should be a positive, finite number of seconds. Found {value}.")
 
 
 class Roster:
