@@ -104,7 +104,7 @@ def test_rates_that_mean_nothing_are_refused(changes, message):
 
 
 def test_a_claim_for_other_tasks_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match="should be one number, or 2"):
+    with pytest.raises(InputError, match="should be one number, or a list of 2"):
         run("digits", "uniform", rounds=1, out=tmp_path / "r", override=["faults.claim=[1.0, 2.0, 3.0]"])
     assert not (tmp_path / "r").exists()
 

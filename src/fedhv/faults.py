@@ -112,7 +112,7 @@ class Faults:
     def check(self, tasks: int) -> None:
         """Refuse claims for another number of tasks."""
         if isinstance(self.claim, tuple) and len(self.claim) != tasks:
-            raise InputError(f"`faults.claim` should be one number, or {tasks}. Found {len(self.claim)}.")
+            raise InputError(f"`faults.claim` should be one number, or a list of {tasks}. Found {list(self.claim)}.")
 
     def corrupt(self, fault: Fault, reply: Reply) -> Reply:
         """What the server receives in the place of an honest reply."""

@@ -97,7 +97,10 @@ def choose_engine(
     if precision not in ENGINES[name].precisions:
         known = " or ".join(ENGINES[name].precisions)
         because = "" if obstacle is None else f" It is used since {reason}."
-        raise InputError(f"The engine '{name}' computes in {known}. Found precision '{precision}'.{because}")
+        raise InputError(
+            f"The engine '{name}' computes in {known}. Found precision '{precision}'.{because} Use --precision "
+            f"{ENGINES[name].precisions[0]}."
+        )
     if precision == "tf32" and where.type != "cuda":
         raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
     return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)

@@ -66,7 +66,7 @@ class Method(ABC):
         for name in ("server_lr", "local_lr"):
             value = getattr(self, name)
             if not (is_number(value) and 0 < value < np.inf):
-                raise InputError(f"Method '{self.label}': `{name}` should be positive. Found `{name} = {value}`.")
+                raise InputError(f"Method '{self.label}': `{name}` should be positive and finite. Found {value!r}.")
 
     @property
     def label(self) -> str:

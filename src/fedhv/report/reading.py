@@ -93,7 +93,8 @@ class Reader:
             raise InputError("Name at least one folder of runs.")
         for folder in self.folders:
             if not folder.is_dir():
-                raise InputError(f"{folder} should be the folder of a run or of a study. Found no such folder.")
+                found = "a file" if folder.exists() else "no such folder"
+                raise InputError(f"{folder} should be the folder of a run or of a study. Found {found}.")
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Something that changes whenever a file that matters does."""

@@ -52,7 +52,8 @@ def reproduce(
     if run:
         failures = run_missing(plan, options, observer)
     elif not options.out.is_dir():
-        raise InputError(f"{options.out} should be the folder of a reproduction. Found no such folder.")
+        there = "a file" if options.out.exists() else "no such folder"
+        raise InputError(f"{options.out} should be the folder of a reproduction. Found {there}.")
     found = look(plan, options.out)
     outputs = tuple(_output(name, found, selection, options.out) for name in names)
     return Reproduction(outputs, tuple(write_outputs(outputs, options.out / TABLES)), tuple(failures))

@@ -112,7 +112,8 @@ def read_run(folder: Path, *, data: str | None = None, problem: Problem | None =
     """
     path = folder / "config.toml"
     if not path.is_file():
-        raise InputError(f"{folder} holds no run: config.toml is missing. Name the folder of one run.")
+        found = f"{path.name} is missing" if folder.is_dir() else "there is no such folder"
+        raise InputError(f"{folder} holds no run: {found}. Name the folder of one run.")
     config = toml.read(path)
     try:
         method, seed = str(config["run"]["method"]), int(config["run"]["seed"])
