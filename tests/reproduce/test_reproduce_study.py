@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from observers import Watch
@@ -231,6 +232,27 @@ def test_efficiency_counts_rounds_calibration_and_every_message(options, out):
     assert rows["fedhv", "uplink_megabytes"]["ours_mean"] == pytest.approx(10 * 4 * (d + 2) / 1e6)
     assert rows["uniform", "total_megabytes"]["paper_mean"] == 138.1
     assert rows["uniform", "seconds"]["paper_mean"] is None
+
+
+def test_shares_of_a_stacked_computation_are_no_contest(options, out):
+    alone = reproduce("efficiency", options, Selection(seeds=(0,)))
+    for path in out.glob("cifar10-mnist-b/*/summary.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": "stacked"}))
+    shared = reproduce("efficiency", options, Selection(seeds=(0,)), run=False)
+    rows = {(row["method"], row["metric"]): row for row in table(shared, "efficiency")}
+    assert rows["fedhv", "seconds"]["ours_mean"] > 0
+    assert rows["fedhv", "seconds"]["ours_rank"] is None
+    contests = [{row["metric"] for row in table(made, "efficiency-rankings")} for made in (alone, shared)]
+    assert contests[0] - contests[1] == {"seconds", "relative_time"}
+
+
+def test_runs_of_fedhv_with_different_references_are_noted(options, out):
+    selection = Selection(("multimnist",), ("fedhv",), (0, 42))
+    reproduce("main", options, selection)
+    path = out / "multimnist/fedhv-seed0/reference.toml"
+    replace(read_reference(path), values=(9.0, 9.0)).write(path)
+    made = reproduce("main", options, selection, run=False)
+    assert made.outputs[0].notes[-1] == "multimnist: its runs of fedhv have different references"
 
 
 # --- what is there is not what is planned -----------------------------------------------------------------

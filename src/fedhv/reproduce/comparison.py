@@ -18,11 +18,11 @@ MARKS = ("best", "second", "")
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured: its name in tables and files, and whether more is better."""
+    """What is measured: its name in tables and files, and whether more is better; None where nobody is."""
 
     key: str
     heading: str
-    higher: bool
+    higher: bool | None
     digits: int = 2
 
 
@@ -73,8 +73,9 @@ def entries(
     """One entry for every competitor of either; our ranks are by unrounded means."""
     our_means = {name: spread.mean for name, spread in ours.items() if spread is not None}
     printed = {name: value for name, value in paper.items() if value is not None}
-    first = ranks(our_means, metric.higher) if len(our_means) > 1 else {}
-    second = paper_ranks(printed, metric.higher) if len(printed) > 1 else {}
+    higher = metric.higher
+    first = ranks(our_means, higher) if higher is not None and len(our_means) > 1 else {}
+    second = paper_ranks(printed, higher) if higher is not None and len(printed) > 1 else {}
     return [
         Entry(contest, name, metric, ours.get(name), paper.get(name), first.get(name), second.get(name))
         for name in dict.fromkeys([*paper, *ours])
@@ -82,11 +83,11 @@ def entries(
 
 
 def ranking(of: Sequence[Entry]) -> Ranking | None:
-    """Whether the order of a contest is the paper's; None where fewer than two are in both."""
+    """Whether the order of a contest is the paper's; None where fewer than two are in both, or it is no contest."""
     both = {e.competitor: (e.ours.mean, e.paper) for e in of if e.ours is not None and e.paper is not None}
-    if len(both) < 2:
-        return None
     contest, metric = of[0].contest, of[0].metric
+    if len(both) < 2 or metric.higher is None:
+        return None
     ours = ranks({name: mean for name, (mean, _) in both.items()}, metric.higher)
     paper = paper_ranks({name: printed for name, (_, printed) in both.items()}, metric.higher)
     return Ranking(contest, metric, places(ours), places(paper), agreement(ours, paper))

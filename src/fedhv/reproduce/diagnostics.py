@@ -19,6 +19,11 @@ from fedhv.statistics import Spread
 
 DOWN, UP = "downlink_bytes", "uplink_bytes"
 
+SHARED = (
+    "Runs that were stacked in one computation have equal shares of its time, compilation included: these seconds do "
+    "not compare methods and are not ranked. "
+)
+
 
 def reference_sheets(found: Sequence[Found], selection: Selection, out: Path) -> list[Sheet]:
     """Calibrated references, diagnostics of FedHV's runs, and their weights."""
@@ -133,8 +138,10 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
     methods = [m for m in EXPERIMENTS["efficiency"].methods if selection.methods is None or m in selection.methods]
     runs = {method: of_group(found, variant, method) for method in methods}
     counted = min([paper.rounds, *(len(run.history) for group in runs.values() for run in group)])
+    shared = any(run.summary.get("engine") == "stacked" for group in runs.values() for run in group)
+    faster = None if shared else False
     measured = (
-        (Metric("seconds", "Time s", False), seconds(counted)),
+        (Metric("seconds", "Time s", faster), seconds(counted)),
         (Metric("downlink_megabytes", "Down MB", False), megabytes(DOWN)),
         (Metric("uplink_megabytes", "Up MB", False), megabytes(UP)),
         (Metric("total_megabytes", "Both MB", False, 1), megabytes(DOWN, UP)),
@@ -143,12 +150,13 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
     for metric, value in measured:
         ours = {method: spread(runs[method], value) for method in methods}
         printed = {method: paper.methods[method].get(metric.key) for method in methods}
-        of += entries((paper.setting,), metric, _exact(ours, metric), printed)
+        varies = metric.key == "seconds" and not shared
+        of += entries((paper.setting,), metric, ours if varies else _exact(ours), printed)
         if metric.key == "seconds":
-            of += _relative(paper.setting, ours, printed)
+            of += _relative(paper.setting, ours, printed, faster)
     caption = (
         f"Wall-clock seconds of {counted} rounds (the paper's are of {paper.rounds}), with FedHV's calibration where "
-        "it had one, and as a multiple of FedHV's; runs computed together share the time. Megabytes (10⁶ bytes) are of "
+        f"it had one, and as a multiple of FedHV's. {SHARED if shared else ''}Megabytes (10⁶ bytes) are of "
         "one round and all its clients together, as the paper's are. Ours count every message: also the sum of "
         "compressed gradients that FedCMOO sends back to the clients, which the paper's downlink leaves out."
     )
@@ -159,18 +167,21 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
     ]
 
 
-def _exact(ours: dict[str, Spread | None], metric: Metric) -> dict[str, Spread | None]:
-    """Bytes do not vary from seed to seed: no deviation of zero is shown."""
-    if metric.key == "seconds":
-        return ours
-    return {name: s and Spread(s.mean, s.deviation or None, s.count) for name, s in ours.items()}
+def _exact(ours: dict[str, Spread | None]) -> dict[str, Spread | None]:
+    """Bytes, and equal shares of a time, do not vary from seed to seed: no deviation of zero is shown."""
+    return {
+        name: s and Spread(s.mean, None if not s.deviation or s.deviation < 1e-3 * s.mean else s.deviation, s.count)
+        for name, s in ours.items()
+    }
 
 
-def _relative(setting: str, ours: dict[str, Spread | None], paper: dict[str, Printed | None]) -> list[Entry]:
+def _relative(
+    setting: str, ours: dict[str, Spread | None], paper: dict[str, Printed | None], faster: bool | None
+) -> list[Entry]:
     """Time as a multiple of FedHV's, which is comparable between machines."""
     our_base, paper_base = ours.get("fedhv"), paper.get("fedhv")
     if our_base is None or paper_base is None:
         return []
     mine = {name: s and Spread(s.mean / our_base.mean, None, s.count) for name, s in ours.items()}
     theirs = {name: p and Printed(p.mean / paper_base.mean, None, 2, p.mark) for name, p in paper.items()}
-    return entries((setting,), Metric("relative_time", "Time / FedHV", False), mine, theirs)
+    return entries((setting,), Metric("relative_time", "Time / FedHV", faster), mine, theirs)

@@ -110,6 +110,16 @@ def absences(found: Sequence[Found]) -> list[str]:
     return lines
 
 
+def mixtures(found: Sequence[Found]) -> list[str]:
+    """Studies whose runs of FedHV do not share one reference."""
+    references: dict[str, set[tuple[float, ...]]] = {}
+    for each in found:
+        if each.finished and each.reference is not None:
+            references.setdefault(each.run.variant.name, set()).add(each.reference.values)
+    mixed = [name for name, some in references.items() if len(some) > 1]
+    return [f"{name}: its runs of fedhv have different references" for name in mixed]
+
+
 def strangers(found: Sequence[Found]) -> list[str]:
     """What is there but cannot be used, and why."""
     return [f"{each.run.name} is left out: {each.note}" for each in found if each.note]

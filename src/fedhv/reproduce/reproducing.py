@@ -11,7 +11,7 @@ from fedhv.reproduce import tables
 from fedhv.reproduce.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.reproduce.estimate import Forecast, forecasts
 from fedhv.reproduce.experiments import EXPERIMENTS, Selection, chosen, make_plan
-from fedhv.reproduce.found import Found, absences, look, strangers
+from fedhv.reproduce.found import Found, absences, look, mixtures, strangers
 from fedhv.reproduce.output import Output, Sheet, write_outputs
 from fedhv.reproduce.running import Options, calibrations, run_missing
 from fedhv.study import StudyObserver
@@ -89,7 +89,7 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     count = sum(each.finished for each in mine)
     lacks = absences(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
-    notes = (*head, *lacks, *strangers(mine))
+    notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
     return Output(name, EXPERIMENTS[name].title, tuple(_sheets(name, mine, selection, out)), notes)
 
 
