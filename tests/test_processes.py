@@ -72,6 +72,12 @@ from fedhv.errors import InputError
 from fedhv.jobs import Interrupted
 from fedhv.processes import in_processes
 
+if __name__ == "__mp_main__" and sys.argv[1] == "some are starting":  # in a worker, before it knows what to do
+    try:
+        os.close(os.open(sys.argv[2] + "-first", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        time.sleep(2)
+
 def work(path, seconds, wrong):
     open(path, "w").close()
     try:
@@ -82,37 +88,46 @@ def work(path, seconds, wrong):
     if wrong:
         raise InputError("wrong")
 
-def stop_when_one_is_idle(paths):
-    while not all(map(os.path.exists, paths)):
-        time.sleep(0.05)
-    time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGINT)
+def stop(when, paths, later):
+    while not when(map(os.path.exists, paths)):
+        time.sleep(0.01)
+    time.sleep(later)
+    os.killpg(0, signal.SIGINT)  # as a terminal does
 
 if __name__ == "__main__":
     how, *paths = sys.argv[1:]
-    if how == "interrupt":
-        threading.Thread(target=stop_when_one_is_idle, args=(paths,), daemon=True).start()
-    calls = [partial(work, paths[0], 300, False), partial(work, paths[1], 1 if how == "wrong" else 0, how == "wrong")]
-    if how == "wrong":
-        calls += [partial(work, paths[2], 0, False)]
+    if how == "one is idle":
+        threading.Thread(target=stop, args=(all, paths[:2], 0.5), daemon=True).start()
+        calls = [partial(work, paths[0], 300, False), partial(work, paths[1], 0, False)]
+    elif how == "some are starting":
+        threading.Thread(target=stop, args=(any, paths, 0), daemon=True).start()
+        calls = [partial(work, path, 300, False) for path in (*paths, "a", "b", "c")]
+    else:
+        calls = [partial(work, path, seconds, seconds == 1) for path, seconds in zip(paths, (300, 1, 0))]
     try:
-        in_processes(calls, len(calls), lambda: None)
+        in_processes(calls, min(3, len(calls)), lambda: None)
     except (Interrupted, InputError) as error:
         print(error)
 """
 
 
-@pytest.mark.parametrize(("how", "said"), [("interrupt", "Stopped; every run can be resumed."), ("wrong", "wrong")])
-def test_a_worker_without_work_does_not_keep_the_others_from_stopping(how, said, tmp_path):
-    """It waits with the lock of the queue in its hand, and must not be killed there."""
+@pytest.mark.parametrize("how", ["one is idle", "some are starting", "one has bad input"])
+def test_workers_stop_in_good_order_whatever_they_are_at(how, tmp_path):
+    """An idle one waits with the lock of the queue in its hand, and must not be killed there; nor one that starts."""
     program = tmp_path / "program.py"
     program.write_text(INTERRUPTED)
-    paths = [tmp_path / name for name in ("long", "short", "idle")][: 2 if how == "interrupt" else 3]
-    running = subprocess.Popen([sys.executable, program, how, *paths], stdout=subprocess.PIPE, text=True)
+    paths = [tmp_path / name for name in ("long", "short", "idle")]
+    running = subprocess.Popen(
+        [sys.executable, program, how, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     try:
-        out, _ = running.communicate(timeout=90)
+        out, err = running.communicate(timeout=90)
     finally:
         running.kill()
         running.wait()
-    assert out.strip() == said
-    assert (tmp_path / "long-stopped").exists()
+    assert out.strip() == ("wrong" if how == "one has bad input" else "Stopped; every run can be resumed.")
+    assert err == ""
+    begun = [path for path in paths if path.exists() and (path.name == "long" or how == "some are starting")]
+    assert begun
+    assert all(path.with_name(f"{path.name}-stopped").exists() for path in begun)
