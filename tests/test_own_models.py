@@ -12,12 +12,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedhv import FedHV, InputError, Method, Problem, State, Task, Uniform, classification, run
+from fedhv.compression import inner_products
 from fedhv.divergence import check_explosion
+from fedhv.engines.mappable import why_not_mappable
 from fedhv.errors import Diverged
 from fedhv.jobs import Interrupted
 from fedhv.messages import TaskGradients, Train
 from fedhv.metrics import Evaluation, TaskScore
 from fedhv.parameters import Network, initial_model
+from fedhv.rehearsal import rehearse
 
 TASKS = [classification("one", 3), classification("two", 3)]
 
@@ -219,3 +222,164 @@ def test_clients_of_different_shapes_are_refused_by_their_number():
         Problem.from_clients(Net, TASKS, [(x, targets), (x[:, :5], targets)], (x, targets))
     with pytest.raises(InputError, match=r"one entry for every example\. Found the number 3"):
         Problem.from_clients(Net, TASKS, [(3, targets)], (x, targets))
+
+
+# --- what no run of could be repeated, or does not fit, is found before a run starts ----------------------
+
+
+class Counting(Net):
+    """A buffer that every forward pass changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, inputs):
+        self.calls += 1
+        return super().forward(inputs / (1 + self.calls))
+
+
+class Spectral(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))
+
+
+class AlwaysDropping(Net):
+    def forward(self, inputs):
+        return super().forward(torch.nn.functional.dropout(inputs, 0.3))
+
+
+class Named(Net):
+    def forward(self, inputs):
+        return dict(zip(("one", "two"), super().forward(inputs), strict=True))
+
+
+class Lazy(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.LazyLinear(6)
+
+
+class Untrainable(Net):
+    @torch.no_grad()
+    def forward(self, inputs):
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Counting, r"buffer 'calls' should stay as it is"),
+        (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should stay"),
+        (AlwaysDropping, r"draws in evaluation mode"),
+        (Named, r"should return a list of outputs, one per task\. Found dict"),
+        (Lazy, r"'body\.weight' should have a shape\. Found a lazy layer"),
+        (Untrainable, r"should have a gradient at the model's parameters"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(model, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        run(problem(model), Uniform(), out=tmp_path / "r", **OPTIONS)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_buffer_that_holds_nan_and_stays_is_fine():
+    class Masked(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tensor([torch.nan, 1.0]))
+
+    assert run(problem(Masked), Uniform(), engine="sequential", **OPTIONS).rounds == 4
+
+
+def test_a_rehearsal_leaves_no_trace_in_the_random_state():
+    class Dropping(Net):
+        def forward(self, inputs):
+            return super().forward(torch.nn.functional.dropout(inputs, 0.3, self.training))
+
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    rehearse(problem(Dropping))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_loss_of_another_precision_is_refused_in_one_line():
+    def doubled(outputs, targets):
+        return torch.nn.functional.cross_entropy(outputs.double(), targets, reduction="none")
+
+    tasks = [Task(name, doubled, TASKS[0].score) for name in ("one", "two")]
+    with pytest.raises(InputError, match="in float32"):
+        run(problem(Net, tasks), Uniform(), **OPTIONS)
+
+
+class Centred(Net):
+    """An example's outputs depend on the others beside it."""
+
+    def forward(self, inputs):
+        return super().forward(inputs - inputs.mean(dim=0))
+
+
+def test_a_model_whose_examples_mix_is_not_stacked():
+    assert why_not_mappable(problem(Centred)) == "its examples depend on one another within a minibatch"
+    assert why_not_mappable(problem(Net)) is None
+    here, there = (run(problem(Centred), Uniform(), engine=e, **OPTIONS) for e in ("sequential", "stacked"))
+    assert all(torch.equal(there.state_dict[name], value) for name, value in here.state_dict.items())
+
+
+class FrozenHead(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads[1].requires_grad_(False)
+
+
+class OneHead(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(6, 3)] * 2)
+
+
+@pytest.mark.parametrize("model", [FrozenHead, OneHead])
+@pytest.mark.parametrize("method", ["fsmgda", "fedcmoo"])
+def test_heads_that_are_frozen_or_shared_leave_all_parameters_shared(model, method):
+    result = run(problem(model), method, engine="sequential", **OPTIONS)
+    assert result.rounds == 4
+    layout = Network(model, 2, None, "cpu").layout
+    assert layout.d_shared == layout.d
+
+
+class Wide(nn.Module):
+    """All parameters are shared: there is no list of heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.left, self.right = nn.Linear(6, 16), nn.Linear(16, 3), nn.Linear(16, 3)
+
+    def forward(self, inputs):
+        hidden = self.body(inputs).relu()
+        return [self.left(hidden), self.right(hidden)]
+
+
+def test_products_do_not_depend_on_where_the_gradients_lie():
+    """A row of a board begins anywhere; FedCMOO's inner products are of a copy that begins where copies do."""
+    layout = Network(Wide, 2, None, "cpu").layout
+    for row in torch.randn(3, 2, layout.d):
+        mine, theirs = (layout.shared(each).T for each in (row, row.clone()))
+        assert mine.data_ptr() != row.data_ptr()
+        assert mine.data_ptr() % 64 == theirs.data_ptr() % 64 == 0
+        assert torch.equal(inner_products(mine, mine), inner_products(theirs, theirs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoWeights(Method):
+    name = "no-weights"
+
+    def round(self, state):
+        replies = yield Train(state.model)
+        return State(state.model + replies.mean_update, state.weights * torch.nan)
+
+
+def test_a_method_whose_weights_are_not_finite_says_so_and_keeps_nothing_of_it(tmp_path):
+    with pytest.raises(Diverged, match="After round 1 the task weights are no longer finite"):
+        run(problem(Net), NoWeights(), out=tmp_path / "r", engine="sequential", **OPTIONS)
+    assert not (tmp_path / "r" / "checkpoint.safetensors").exists()

@@ -14,12 +14,13 @@ from fedhv.calibration import calibrate
 from fedhv.config import Setting, override_setting
 from fedhv.engines import Choice, Engine, Parallel, choose_engine
 from fedhv.errors import FedHVError
-from fedhv.jobs import one_thread, rehearse
+from fedhv.jobs import one_thread
 from fedhv.methods import Method
 from fedhv.methods.base import with_reference
 from fedhv.observer import Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference
+from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.simulation import simulate
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from fedhv import toml
 from fedhv._version import __version__
 from fedhv.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from fedhv.client import Client
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.errors import FedHVError, InputError
@@ -29,7 +28,6 @@ from fedhv.history import History
 from fedhv.jsonfile import write_object
 from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.observer import Observer
-from fedhv.parameters import flatten
 from fedhv.problem import Problem
 from fedhv.reference import Reference
 from fedhv.simulation import Plan, Round, initial_state, rounds, simulate_together
@@ -283,44 +281,6 @@ class Execution:
 
     def __exit__(self, *_: object) -> None:
         self.history.close()
-
-
-def rehearse(problem: Problem) -> None:
-    """Show the model two examples, so that a model, loss or score that does not fit is found before a run starts."""
-    client = Client(problem)
-    batch = client.ready(client.train_examples[:2])
-    theta = flatten(client.network.module)
-    with torch.no_grad():
-        inputs = f"{tuple(batch.inputs.shape)} of {batch.inputs.dtype}"
-        with _one_line(f"The model should take the problem's inputs, for two examples {inputs}."):
-            outputs = client.network(theta, batch.inputs, training=False)
-        for task, output in zip(problem.tasks, outputs, strict=True):
-            if task.outputs is not None and tuple(output.shape) != (len(batch), task.outputs):
-                raise InputError(
-                    f"The model's output for task '{task.name}' should have shape {(len(batch), task.outputs)} for "
-                    f"{len(batch)} examples. Found {tuple(output.shape)}."
-                )
-        with _one_line("The loss of every task should take the model's output and the targets."):
-            client.example_losses(theta, batch, training=False)
-        for task, output, target in zip(problem.tasks, outputs, batch.targets, strict=True):
-            with _one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
-                shape = tuple(task.score(output, target).shape)
-            if shape != (len(batch),):
-                raise InputError(
-                    f"The score of task '{task.name}' should return one number per example ({len(batch)}). "
-                    f"Found shape {shape}."
-                )
-
-
-@contextmanager
-def _one_line(expected: str) -> Iterator[None]:
-    """What goes wrong in somebody's model, loss or score, as bad input; the exception itself stays its cause."""
-    try:
-        yield
-    except (FedHVError, MemoryError):
-        raise
-    except Exception as error:
-        raise InputError(f"{expected} Found {type(error).__name__}: {error}") from error
 
 
 def _how_far(executions: Sequence[Execution]) -> str:

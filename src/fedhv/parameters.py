@@ -45,9 +45,11 @@ class Layout:
         if heads is None:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
-            # Where nothing lies outside the heads, there is no geometry but that of all parameters.
-            split = split and not all(_within(name, "heads") for name in parameters)
             heads = [f"heads.{i}" for i in range(tasks)] if split else []
+            # Where nothing lies outside the heads, or one of them is frozen or another's, all parameters are shared.
+            alone = all(_within(name, "heads") for name in parameters)
+            if alone or not all(any(_within(name, prefix) for name in parameters) for prefix in heads):
+                heads = []
         elif len(heads) != tasks:
             raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
         for prefix in heads:
@@ -81,7 +83,8 @@ class Layout:
         """The shared part of vectors whose last axis is θ's."""
         mine = [i for i, owner in enumerate(self.owners) if owner < 0]
         if mine == list(range(len(mine))):  # mostly they come first: one copy, not one for every parameter
-            return vectors[..., : self.d_shared].contiguous()
+            # A copy always, also where it could be a view: products depend in their last bits on where numbers lie.
+            return vectors[..., : self.d_shared].clone(memory_format=torch.contiguous_format)
         parts = torch.split(vectors, self.sizes, dim=-1)
         return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
 
@@ -119,6 +122,11 @@ class Network:
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
         refuse_running_statistics(module)
+        for name, parameter in module.named_parameters():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise InputError(
+                    f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
+                )
         self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
         self.layout = Layout.of(module, tasks, heads)
         if self.layout.d == 0:
@@ -144,6 +152,9 @@ class Network:
             outputs = self._call(parameters, inputs)
         if isinstance(outputs, Tensor):
             outputs = [outputs]
+        if not isinstance(outputs, list | tuple):
+            kind = type(outputs).__name__
+            raise InputError(f"The model should return a list of outputs, one per task. Found {kind}.")
         if len(outputs) != self.layout.tasks:
             raise InputError(
                 f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."

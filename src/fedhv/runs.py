@@ -12,12 +12,13 @@ from fedhv.config import Setting
 from fedhv.engines import Choice, choose_engine
 from fedhv.errors import InputError
 from fedhv.folders import MODEL, Result, read_result, read_summary
-from fedhv.jobs import Job, rehearse
+from fedhv.jobs import Job
 from fedhv.methods.base import Method, needs_reference, reference_of, takes_reference
 from fedhv.numbers import as_seed
 from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
+from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
 
 

@@ -145,6 +145,8 @@ def rounds(
         state = yield from _play(layout, population, method, plan, before, t, tally)
         if not bool(state.model.isfinite().all()):
             raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
+        if not bool(state.weights.isfinite().all()):
+            raise diverged(f"After round {t + 1} the task weights are")
         evaluation: Evaluation | None = None
         if plan.evaluates(t + 1):
             evaluation = yield Assess(state.model, plan.evaluation_reference)

@@ -16,7 +16,7 @@ from fedhv.errors import FedHVError, InputError, unknown
 from fedhv.files import make_folder
 from fedhv.folders import Result, check_folder
 from fedhv.history import Following
-from fedhv.jobs import Execution, Interrupted, Job, execute_together, rehearse
+from fedhv.jobs import Execution, Interrupted, Job, execute_together
 from fedhv.methods import METHODS, FedHV, Method
 from fedhv.methods.base import needs_reference, takes_reference
 from fedhv.numbers import as_seed
@@ -24,6 +24,7 @@ from fedhv.observer import Announcing, Observer
 from fedhv.problem import Problem
 from fedhv.processes import in_processes
 from fedhv.reference import Reference, read_reference
+from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.runs import prepare
 

@@ -46,9 +46,10 @@ from fedhv.determinism import check_determinism
 from fedhv.engines import ENGINES, choose_engine
 from fedhv.errors import InputError
 from fedhv.files import make_folder
-from fedhv.jobs import Interrupted, rehearse
+from fedhv.jobs import Interrupted
 from fedhv.methods import METHODS
 from fedhv.observer import Announcing
+from fedhv.rehearsal import rehearse
 from fedhv.runs import run as run_method
 from fedhv.study import EXECUTORS, SEEDS, StudyFailed
 from fedhv.study import compare as compare_methods

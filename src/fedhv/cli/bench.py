@@ -25,7 +25,7 @@ from fedhv.cli.options import (
     say_line,
 )
 from fedhv.config import load_setting
-from fedhv.jobs import rehearse
+from fedhv.rehearsal import rehearse
 
 
 def register(app: typer.Typer) -> None:

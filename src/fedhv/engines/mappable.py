@@ -40,9 +40,19 @@ def why_not_mappable(problem: Problem) -> str | None:
             theta = theta.clone().requires_grad_()
             mapped = torch.func.vmap(objective, randomness="different")
             torch.autograd.grad(mapped(theta, inputs, tuple(targets), weights, shares).sum(), theta)
+            if _mixes(client, theta[0].detach(), batch.inputs):
+                return "its examples depend on one another within a minibatch"
     except Exception as error:  # whatever a user's model may raise under vmap is the answer
         return _reason(error)
     return None
+
+
+def _mixes(client: Client, theta: torch.Tensor, inputs: torch.Tensor) -> bool:
+    """Whether an example's outputs depend on the others beside it: stacks fill up minibatches, and mix clients."""
+    alone = inputs[:1].expand_as(inputs).contiguous()
+    with torch.no_grad():
+        pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)
+        return any(bool((a[0] - b[0]).norm() > 1e-2 * (a[0].norm() + b[0].norm()) / 2) for a, b in pairs)
 
 
 def _reason(error: Exception) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from logging import INFO
 
 from flwr.app import Message
+from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fedhv.errors import InputError
@@ -15,6 +17,8 @@ from fedhv.flower.wire import HELLO, Malformed, decode_introduction, hello
 from fedhv.parameters import Layout
 from fedhv.screening import TooFewReplies
 
+SILENCE = 10.0
+"""Seconds after which whoever waits for nodes says so; then it speaks four times more rarely."""
 PAUSE = 0.2
 """Seconds between two looks for nodes while waiting for them."""
 
@@ -98,10 +102,14 @@ class Roster:
 
     def gather(self, wanted: int) -> None:
         """Wait until so many partitions are there, or until patience ends."""
-        end = time.monotonic() + self.patience.nodes
+        end, said = time.monotonic() + self.patience.nodes, time.monotonic() + SILENCE
         self.refresh()
         while len(self.members) < wanted and time.monotonic() < end:
             self.refresh(PAUSE)
+            if time.monotonic() > said:
+                there = f"{len(self.members)} of {wanted} nodes are there"
+                log(INFO, "%s; waiting for the others, at most %.0f s more", there, max(0, end - time.monotonic()))
+                said += 4 * SILENCE
 
     def need(self, wanted: int) -> None:
         """Wait for so many, and give up with the reason if they do not come."""

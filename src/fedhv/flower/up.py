@@ -17,9 +17,10 @@ from fedhv.flower.roster import Patience
 from fedhv.folders import Result, check_folder, read_result, read_summary
 from fedhv.history import NAME as HISTORY
 from fedhv.history import read_history
-from fedhv.jobs import Interrupted, Job, rehearse
+from fedhv.jobs import Interrupted, Job
 from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.privacy import ReportPrivacy, spent
+from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.study import Progress, StudyObserver
 
