@@ -66,7 +66,7 @@ def test_workers_end_when_their_parent_is_killed(how, tmp_path):
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time
+import multiprocessing, os, signal, sys, threading, time
 from functools import partial
 from fedhv.errors import InputError
 from fedhv.jobs import Interrupted
@@ -92,7 +92,9 @@ def stop(when, paths, later):
     while not when(map(os.path.exists, paths)):
         time.sleep(0.01)
     time.sleep(later)
-    os.killpg(0, signal.SIGINT)  # as a terminal does
+    for each in (*multiprocessing.active_children(), multiprocessing.current_process()):  # as a terminal does
+        os.kill(each.pid, signal.SIGINT)
+        time.sleep(0.2)
 
 if __name__ == "__main__":
     how, *paths = sys.argv[1:]
@@ -118,9 +120,8 @@ def test_workers_stop_in_good_order_whatever_they_are_at(how, tmp_path):
     program.write_text(INTERRUPTED)
     paths = [tmp_path / name for name in ("long", "short", "idle")]
     running = subprocess.Popen(
-        [sys.executable, program, how, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, program, how, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         out, err = running.communicate(timeout=90)
     finally:
@@ -131,3 +132,28 @@ def test_workers_stop_in_good_order_whatever_they_are_at(how, tmp_path):
     begun = [path for path in paths if path.exists() and (path.name == "long" or how == "some are starting")]
     assert begun
     assert all(path.with_name(f"{path.name}-stopped").exists() for path in begun)
+
+
+ODD = """
+from fedhv.processes import in_processes
+
+class Odd(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+def work():
+    raise Odd("this", "that")
+
+if __name__ == "__main__":
+    try:
+        in_processes([work], 1, lambda: None)
+    except RuntimeError as error:
+        print(error, any("in work" in note for note in error.__notes__))
+"""
+
+
+def test_an_exception_that_does_not_survive_a_pipe_is_said_all_the_same(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(ODD)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "Odd: this and that True", done.stderr

@@ -166,8 +166,11 @@ def _answer(call: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         return Interrupted("Stopped.")
     except BaseException as error:
-        error.add_note(traceback.format_exc())  # where it happened, which the program cannot see
-        return error
+        # Python's own exceptions survive a pipe; of others one cannot be sure.
+        ours = type(error).__module__ == "builtins"
+        said = error if ours else RuntimeError(f"{type(error).__name__}: {error}")
+        said.add_note(traceback.format_exc())  # where it happened, which the program cannot see
+        return said
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _busy = False
