@@ -14,10 +14,9 @@ from rich.console import Console
 from fedhv.cli.app import app
 from fedhv.cli.options import say_line
 from fedhv.errors import FedHVError
+from fedhv.jobs import Interrupted
 
 __all__ = ["app", "main"]
-
-INTERRUPTED = 130
 
 
 def main() -> None:
@@ -25,8 +24,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
-        if code == INTERRUPTED:  # so typer says that a command was stopped which has nothing to add
-            _fail("Interrupted.", INTERRUPTED)
+        if code == Interrupted.exit_code:  # so typer says that a command was stopped which has nothing to add
+            _fail("Interrupted.", Interrupted.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
     except FedHVError as error:
         _fail(str(error), error.exit_code)
@@ -43,7 +42,7 @@ def main() -> None:
     except MemoryError:
         _fail("There is not enough memory for this. Fewer or smaller clients need less.", 1)
     except (KeyboardInterrupt, click.Abort):
-        _fail("Interrupted.", INTERRUPTED)
+        _fail("Interrupted.", Interrupted.exit_code)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -75,8 +75,8 @@ def find(run: PlannedRun, folder: Path) -> Found:
         reference = read_reference(kept) if kept.exists() else None
         if summary is None:
             return Found(run, folder, "interrupted", len(history), history=history, reference=reference)
-        if not {"tasks", "rounds"} <= summary.keys() or not any("evaluation" in record for record in history):
-            return Found(run, folder, "damaged", note="its summary or history is not complete")
+        if not any("evaluation" in record for record in history):
+            return Found(run, folder, "damaged", note="its history holds no evaluation")
         if len(history) != summary["rounds"]:
             note = f"its history has {len(history)} of the {summary['rounds']} rounds of its summary"
             return Found(run, folder, "damaged", note=note)
