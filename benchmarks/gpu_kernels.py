@@ -116,6 +116,20 @@ def check_norms() -> None:
             print("norm", dtype, (n, B, C, side, groups), [f"{e:.1e}" for e in errors], flush=True)
 
 
+def check_nan() -> None:
+    """What is not a number stays so through fused pooling and ReLU, where it does in torch's layers and only there."""
+    geometry, groups = Geometry(1, 1, 2), 4
+    x, w, b = tensors(2, 3, 64, 8, 64, 3, True)
+    x[1, 2, 5, 3, 3] = torch.nan
+    y, _ = launch.forward(x, as_taps(w, False), b, geometry)
+    expected = F.max_pool2d(exact(x, w, b, geometry).flatten(0, 1), 2).relu().view_as(y)
+    normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, True)
+    normal = F.group_norm(x[1], groups).relu()
+    for name, got, right in (("pooled", y, expected), ("normalised", normed[1], normal)):
+        same = torch.equal(got.isnan(), right.isnan())
+        print(f"not numbers, {name}: {int(got.isnan().sum())}, where torch has them: {same}", flush=True)
+
+
 def tune_norm(n: int, B: int, C: int, side: int, groups: int) -> None:
     """Microseconds of GroupNorm and its way back by tile sizes, in bfloat16."""
     x = torch.randn(n, B, side, side, C, device="cuda").bfloat16().permute(0, 1, 4, 2, 3)
@@ -198,6 +212,7 @@ def tune(name: str, bf16: bool) -> None:
 if __name__ == "__main__":
     check()
     check_norms()
+    check_nan()
     for wanted in sys.argv[1:] or ["norm", *(f"{name}:{precision}" for name in WORK for precision in ("tf32", "bf16"))]:
         name, _, precision = wanted.partition(":")
         if name == "norm":

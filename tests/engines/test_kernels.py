@@ -335,6 +335,14 @@ for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, Tr
         torch.testing.assert_close(got, wanted, **close)
 nothing = torch.full((1, 1, 2, 4, 4), torch.nan)
 assert launch.forward(nothing, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2))[0].isnan().all()
+some = torch.randn(1, 1, 2, 8, 8)
+some[..., 3, 3] = torch.nan  # some windows have numbers beside it
+expected = torch.nn.functional.conv2d(some[0], torch.ones(4, 2, 3, 3), padding=1).isnan()
+expected = torch.nn.functional.max_pool2d(expected.float(), 2) > 0
+assert 0 < expected.sum() < expected.numel()
+got, which = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2))
+assert torch.equal(got[0].isnan(), expected)
+assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(int(expected.sum()), dtype=torch.bool))
 assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
@@ -343,9 +351,34 @@ assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, Tr
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_smaller_gpus_fetch_fewer_tiles_ahead(monkeypatch):
+    from triton.runtime.errors import OutOfResources
+
     from fedhv.engines.kernels import launch
 
-    device = torch.device("cpu")
-    for memory, stages in [(228 << 10, 3), (99 << 10, 2), (20 << 10, 1)]:
-        monkeypatch.setattr(launch, "_shared_memory", lambda device, memory=memory: memory)
-        assert launch._tiles(512, 512, torch.bfloat16, device)["num_stages"] == stages
+    tried = []
+
+    class Kernel:
+        """Takes 100 kB of shared memory for every tile ahead."""
+
+        def __init__(self, memory):
+            self.memory = memory
+
+        def __getitem__(self, grid):
+            return self
+
+        def __call__(self, *arguments, num_stages, **constants):
+            tried.append(num_stages)
+            if 100 * num_stages > self.memory:
+                raise OutOfResources(100 * num_stages, self.memory, "shared memory")
+
+    monkeypatch.setattr(launch, "_AHEAD", {})
+    x = torch.zeros(2)
+    large, small, tiny = Kernel(300), Kernel(100), Kernel(50)
+    launch._launch(large, (1,), x, num_stages=3)
+    assert tried == [3]
+    for _ in range(2):
+        launch._launch(small, (1,), x, num_stages=3, BM=128)
+    launch._launch(small, (1,), x, num_stages=2, BM=64)  # other tiles are another program
+    assert tried == [3, 3, 2, 1, 1, 2, 1]
+    with pytest.raises(OutOfResources, match="shared memory"):
+        launch._launch(tiny, (1,), x, num_stages=3)

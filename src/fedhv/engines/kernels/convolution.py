@@ -71,12 +71,12 @@ def forward_kernel(
         acc += tl.load(b + n * O + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
     if POOL == 2:
         windows = tl.reshape(acc, (BM // 4, 4, BN))
-        most = tl.max(windows, axis=1)
+        # A maximum passes over what is not a number, but what has diverged must show; this is 0 otherwise.
+        most = tl.max(windows, axis=1) + tl.sum(tl.where(windows == windows, 0.0, windows), axis=1)
         place = tl.argmax(windows, axis=1)
         p = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
         out = (n * POSITIONS + p)[:, None] * O + o[None, :]
         mask = (p < POSITIONS)[:, None] & (o < O)[None, :]
-        # Not tl.maximum, which takes the number of a number and NaN: what has diverged must show.
         tl.store(y + out, tl.where(most < 0, 0.0, most).to(y.dtype.element_ty), mask=mask)
         tl.store(which + out, tl.where(most > 0, place, 4).to(tl.uint8), mask=mask)
     else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Hashable
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from fedhv.engines.kernels.convolution import (
     forward_kernel,
@@ -36,10 +38,11 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tu
     which = torch.empty_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
     flat = C * KH * KW <= FLAT
     rows = B * PH * PW * geometry.pool**2
-    tiles = _tiles(O, C, taps.dtype, x.device)
+    tiles = _tiles(O, C, taps.dtype)
     if flat:
         tiles |= {"BK": _power(C * KH * KW)}
-    forward_kernel[(-(-rows // tiles["BM"]), n, -(-O // tiles["BN"]))](
+    _launch(
+        forward_kernel, (-(-rows // tiles["BM"]), n, -(-O // tiles["BN"])),
         x, taps.contiguous(), b.contiguous() if b is not None else x, y, which, *x.stride(), B * PH * PW,
         C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW,
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool, BIAS=b is not None, FLAT=flat, **tiles,
@@ -60,8 +63,9 @@ def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int]
     taps = taps.contiguous() if taps.dtype == torch.bfloat16 else taps.mT.contiguous().mT
     stride = geometry.stride
     rows = B * -(-H // stride) * -(-W // stride)
-    tiles = _tiles(C, O, taps.dtype, g.device)
-    input_gradient_kernel[(-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"]))](
+    tiles = _tiles(C, O, taps.dtype)
+    _launch(
+        input_gradient_kernel, (-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"])),
         g, taps, dx, *taps.stride()[-2:], B,
         C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=stride, PADDING=geometry.padding, **tiles,
     )  # fmt: skip
@@ -89,13 +93,14 @@ def weight_gradient(
     J, positions, bf16 = KH * KW * C, B * PH * PW, dtype == torch.bfloat16
     # Few columns are no work for tensor cores either way; there tf32 is the faster.
     mode = "tf32" if J <= 32 else "bf16" if bf16 else "bf16x3"
-    tiles = _sum_tiles(O, J, bf16, x.device)
+    tiles = _sum_tiles(O, J, bf16)
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
     splits = max(1, min(PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
     steps = -(-positions // (splits * tiles["BP"]))
     dw = torch.empty(n, splits, KH, KW, O, C, device=g.device)
     db = torch.empty(n, splits, O if bias else 0, device=g.device)
-    weight_gradient_kernel[(splits, n, outputs)](
+    _launch(
+        weight_gradient_kernel, (splits, n, outputs),
         g, which, x, dw, db, *x.stride(), positions, splits, steps,
         C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW,
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
@@ -136,34 +141,39 @@ def normalise_backward(
     return dx.permute(0, 1, 4, 2, 3), dgamma.sum(dim=1), dbeta.sum(dim=1)
 
 
-def _tiles(columns: int, depth: int, dtype: torch.dtype, device: torch.device) -> dict[str, int]:
+_AHEAD: dict[Hashable, int] = {}
+"""How many tiles kernels fetch ahead where fewer than wanted fit."""
+
+
+def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_stages: int, **constants: Any) -> None:
+    """Start a kernel that fetches tiles ahead: as many as wanted, or as fit into this GPU's shared memory.
+
+    How much of it a kernel takes is known to its compiler alone.
+    """
+    types = tuple(a.dtype for a in arguments if isinstance(a, Tensor))
+    key = (kernel, arguments[0].device, types, tuple(constants.items()))
+    for stages in range(_AHEAD.get(key, num_stages), 0, -1):
+        try:
+            kernel[grid](*arguments, num_stages=stages, **constants)
+            return
+        except OutOfResources:
+            if stages == 1:
+                raise
+            _AHEAD[key] = stages - 1
+
+
+def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
     """Rows, columns and depth of the tiles of a product with so many columns and so deep."""
     bf16 = dtype == torch.bfloat16
     BM, BN, BK = 128, min(256 if bf16 else 128, _power(columns)), min(64 if bf16 else 32, _power(depth))
-    stages = _stages(3, (BM + BN) * BK * dtype.itemsize, device)
-    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 8 if columns > 64 else 4, "num_stages": stages}
+    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 8 if columns > 64 else 4, "num_stages": 3}
 
 
-def _sum_tiles(outputs: int, columns: int, bf16: bool, device: torch.device) -> dict[str, int]:
+def _sum_tiles(outputs: int, columns: int, bf16: bool) -> dict[str, int]:
     """The same for a sum over positions."""
     BO, BN = min(128 if bf16 else 64, _power(outputs)), min(128, _power(columns))
     BP = 64 if columns <= 32 or bf16 else 32
-    stages = _stages(3 if bf16 else 2, (BO + BN) * BP * (2 if bf16 else 4), device)
-    return {"BO": BO, "BN": BN, "BP": BP, "num_warps": 4, "num_stages": stages}
-
-
-def _stages(wanted: int, size: int, device: torch.device) -> int:
-    """How many tiles of so many bytes are fetched ahead: fewer on GPUs with less shared memory than an H200."""
-    return max(1, min(wanted, _shared_memory(device) // size))
-
-
-@functools.cache
-def _shared_memory(device: torch.device) -> int:
-    """The bytes that a program may use; on a CPU, where Triton's interpreter runs the kernels, there is no limit."""
-    if device.type != "cuda":
-        return 1 << 30
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
+    return {"BO": BO, "BN": BN, "BP": BP, "num_warps": 4, "num_stages": 3 if bf16 else 2}
 
 
 def _group_tiles(channels: int, positions: int) -> dict[str, int]:
