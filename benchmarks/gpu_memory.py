@@ -1,17 +1,19 @@
 """The same rounds with less and less GPU memory: what the engine says, and whether the numbers stay.
 
-    PYTHONPATH=src python3 benchmarks/gpu_memory.py cifar10-mnist-b --methods fedhv,fedcmoo --gib 0.7,0.4,0.2
+    PYTHONPATH=src python3 benchmarks/gpu_memory.py cifar10-mnist-b --methods fedhv,fedcmoo --gib 1,0.6,0.4
 
-Memory is really short: the allocator refuses what is over the limit, as a smaller or busier GPU would.
+Memory is really short: the allocator refuses what is over the limit, as a smaller or busier GPU would. Dropout is left
+out, since what it draws depends on how many clients are computed at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from fedhv.benchmarks.random_images import random_problem
 from fedhv.config import Setting, load_setting
@@ -35,6 +37,19 @@ class Outcome:
     evaluation: Evaluation
     notes: list[str]
     reserved: float
+
+
+def without_dropout(problem: Problem) -> Problem:
+    """The same problem, its model without chance."""
+
+    def model() -> nn.Module:
+        module = problem.model()
+        for layer in module.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = 0.0
+        return module
+
+    return replace(problem, model=model)
 
 
 def play(setting: Setting, problem: Problem, name: str, count: int, precision: str) -> Outcome:
@@ -64,13 +79,14 @@ def farthest(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
     return float((ours - theirs).norm() / theirs.norm())
 
 
-def limited(gib: float | None) -> None:
-    """Give back everything and allow so much."""
+def limited(gib: float | None) -> float:
+    """Give back everything and allow so much; what is kept all the same, in GiB."""
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(1.0 if gib is None else min(1.0, gib * GIB / total))
+    return torch.cuda.memory_allocated() / GIB
 
 
 def main() -> None:
@@ -83,12 +99,15 @@ def main() -> None:
     parser.add_argument("--data", help="the folder of the datasets; random images without it")
     arguments = parser.parse_args()
     setting = load_setting(arguments.setting)
-    problem = resolve(setting, data=arguments.data)[1] if arguments.data else random_problem(setting)
+    problem = without_dropout(
+        resolve(setting, data=arguments.data)[1] if arguments.data else random_problem(setting, test=2000)
+    )
     for method in arguments.methods.split(","):
         whole = None
         for gib in (None, *map(float, arguments.gib.split(","))):
-            limited(gib)
-            name = f"{setting.name} {method}, {'no limit' if gib is None else f'at most {gib:g} GiB'}"
+            kept = limited(gib)
+            limit = "no limit" if gib is None else f"at most {gib:g} GiB"
+            name = f"{setting.name} {method}, {limit}, {kept:.2f} GiB kept from before"
             try:
                 outcome = play(setting, problem, method, arguments.rounds, arguments.precision)
             except FedHVError as error:

@@ -1,6 +1,7 @@
 """FedCMOO's compression: near the best approximation of its rank, at the price that is counted."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedhv import compression
 from fedhv.compression import Compressed, compress, compress_all, inner_products, rank, stack_shape
+from fedhv.methods.fedcmoo import _sum_and_norms
 from fedhv.random import Purpose, stream
 
 
@@ -143,3 +145,20 @@ def test_inner_products_in_blocks_are_those_of_the_whole(d, monkeypatch):
     expected = X.T @ Y
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # only a GPU gains by blocks
     torch.testing.assert_close(inner_products(X, Y), expected)
+
+
+def test_the_server_holds_one_clients_matrix_at_a_time_beside_their_sum(monkeypatch):
+    clients = [compress(gradients(50, 2, seed), 1.0, rng(seed)) for seed in range(6)]
+    matrices = torch.stack([each.dense() for each in clients])
+    dense, made, alive = Compressed.dense, [], []
+
+    def watched(self):
+        made.append(weakref.ref(matrix := dense(self)))
+        alive.append(sum(each() is not None for each in made))
+        return matrix
+
+    monkeypatch.setattr(Compressed, "dense", watched)
+    total, norms = _sum_and_norms(clients)
+    torch.testing.assert_close(total, matrices.sum(dim=0))
+    assert norms == pytest.approx(matrices.double().flatten(1).norm(dim=1).tolist())
+    assert max(alive) <= 3  # the sum, the one before, which is let go when its successor is there, and this one

@@ -13,6 +13,7 @@ from fedhv.cohort import Cohort, LocalTraining, sample_cohort
 from fedhv.communication import Traffic, traffic
 from fedhv.divergence import check_explosion, worst_task
 from fedhv.engines.base import Engine
+from fedhv.engines.portions import gpu_memory
 from fedhv.errors import FedHVError, diverged
 from fedhv.faults import NO_FAULTS, Faults
 from fedhv.intake import Intake
@@ -249,13 +250,14 @@ def simulate_together(
                 yield i, event
         began, present = time.perf_counter(), list(waiting)
         asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
-        replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
-        answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
-        for i, event in waiting.items():
-            if isinstance(event, Assess):
-                answers[i] = engine.evaluate(event.model, event.reference)
-        for i, answer in answers.items():
-            _advance(waiting, i, runs[i], answer)
+        with gpu_memory("The GPU's memory is too small for this. Use fewer participants, fewer runs, or --device cpu."):
+            replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
+            answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
+            for i, event in waiting.items():
+                if isinstance(event, Assess):
+                    answers[i] = engine.evaluate(event.model, event.reference)
+            for i, answer in answers.items():
+                _advance(waiting, i, runs[i], answer)
         for i in present:  # runs that were computed together share the time
             seconds[i] += (time.perf_counter() - began) / len(present)
 

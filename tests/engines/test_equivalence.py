@@ -208,6 +208,24 @@ def test_memory_that_is_short_for_compression_gives_fewer_clients_at_a_time(prob
     assert relative(finished.state.model, expected.state.model) < 1e-6
 
 
+def test_memory_that_is_short_for_what_is_compressed_gives_fewer_clients_at_a_time_too(problem, monkeypatch):
+    plan = Plan(rounds=1, participants=4, local=LOCAL[0])
+    (expected,) = simulate(Stacked(problem), METHODS[-1], plan)
+    engine = Stacked(problem)
+    shared, failures = engine.layout.shared, [True]
+
+    def short_of_memory(vectors):
+        if failures:
+            failures.pop()
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return shared(vectors)
+
+    monkeypatch.setattr(type(engine.layout), "shared", lambda layout, vectors: short_of_memory(vectors))
+    (finished,) = simulate(engine, METHODS[-1], plan)
+    assert "2 clients at a time" in engine.notes[-1]
+    assert relative(finished.state.model, expected.state.model) < 1e-6
+
+
 def test_dropout_in_a_stack_depends_on_the_seed_alone():
     def factory() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 2))

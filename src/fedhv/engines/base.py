@@ -13,7 +13,7 @@ from torch import Tensor
 from fedhv.client import CHUNK, Client
 from fedhv.cohort import Cohort
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
-from fedhv.engines.portions import Portion
+from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.errors import InputError
 from fedhv.messages import Replies, Request
 from fedhv.metrics import Evaluation, TaskScore
@@ -40,7 +40,9 @@ class Engine(ABC):
             torch.backends.cudnn.allow_tf32 = precision != "float32"
         else:
             keep_freed_memory()
-        self.client = Client(problem, device)
+        with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more of it."):
+            self.client = Client(problem, device)
+            self._test = problem.test.to(self.device)
         self.layout = self.client.layout
         self.notes: list[str] = []
         """What the user should know about how a run is computed; emptied by whoever shows it."""
@@ -51,7 +53,6 @@ class Engine(ABC):
             self.notes,
         )
         """So many examples go through the model at once in reports and evaluations."""
-        self._test = problem.test.to(self.device)
 
     @property
     def population(self) -> int | Callable[[], Sequence[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
@@ -54,13 +56,21 @@ class Recorder:
 
     def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch has no types here
+        stream = _stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            # The first gradient in a process is taken in a thread without a context; torch helps itself, and says so.
+            warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
             for _ in range(WARM_UP):
                 function(**static)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):
             output = function(**static)
         return _Recording(graph, static, output)
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream on which everything is recorded: cuBLAS keeps memory for every stream it has ever seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -10,6 +12,17 @@ import torch
 from fedhv.errors import FedHVError, caused_by
 
 T = TypeVar("T")
+
+
+@contextmanager
+def gpu_memory(error: str) -> Iterator[None]:
+    """Where memory that runs short is nothing that smaller portions could help: the user is told this."""
+    try:
+        yield
+    except RuntimeError as short:
+        if not caused_by(short, torch.cuda.OutOfMemoryError):
+            raise
+        raise FedHVError(error) from None
 
 
 class Portion:
@@ -41,7 +54,8 @@ class Portion:
                     raise
                 if size <= 1:
                     raise FedHVError(self._error) from None
-            # Only here, behind the handler, nothing holds the memory of the failed attempt any more.
+            # Only here, behind the handler, nothing holds the memory of the failed attempt any more but cycles.
+            gc.collect()
             release()
             self.size = (size + 1) // 2
             self._notes.append(self._note.format(size=self.size))

@@ -124,20 +124,24 @@ class Stacked(Engine):
                 groups.setdefault(request.extra_upload, []).append(i)
         sent: dict[int, list[Compressed]] = {}
         for extra_upload, members in groups.items():
-            gradients = torch.cat([result for i in members if (result := results[i]) is not None])
-            shared = self.layout.shared(gradients.view(-1, self.layout.tasks, self.layout.d)).mT
+            m, d = self.layout.tasks, self.layout.d
+            gradients = [g for i in members if (result := results[i]) is not None for g in result.view(-1, m, d)]
             whose = [(calls[i][1], k) for i in members for k in calls[i][1].clients]
-            made = iter(self._compress(shared, whose, extra_upload))
+            made = iter(self._compress(gradients, whose, extra_upload))
             sent |= {i: [next(made) for _ in calls[i][1].clients] for i in members}
         return sent
 
-    def _compress(self, matrices: Tensor, whose: Sequence[tuple[Cohort, int]], extra_upload: float) -> list[Compressed]:
+    def _compress(
+        self, gradients: Sequence[Tensor], whose: Sequence[tuple[Cohort, int]], extra_upload: float
+    ) -> list[Compressed]:
         def made(most: int) -> list[Compressed]:
             return [
                 compressed
-                for some, clients in zip(_evenly(matrices, most), _evenly(whose, most), strict=True)
+                for some, clients in zip(_evenly(gradients, most), _evenly(whose, most), strict=True)
                 for compressed in compress_all(
-                    some, extra_upload, [cohort.stream(Purpose.COMPRESSION, k) for cohort, k in clients]
+                    torch.stack([self.layout.shared(g) for g in some]).mT,
+                    extra_upload,
+                    [cohort.stream(Purpose.COMPRESSION, k) for cohort, k in clients],
                 )
             ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from fedhv.compression import compress
+from fedhv.compression import Compressed, compress
 from fedhv.errors import InputError, diverged
 from fedhv.messages import GramTermReplies, GramTerms, TaskGradients, Train
 from fedhv.methods.base import Conversation, Method, State
@@ -46,14 +48,13 @@ class FedCMOO(Method):
     def round(self, state: State) -> Conversation:
         """One round in two stages."""
         gradients = yield TaskGradients(state.model, self.extra_upload)
-        C = torch.stack([reply.compressed.dense() for reply in gradients.each])
-        if not bool(C.isfinite().all()):
+        total, norms = _sum_and_norms(reply.compressed for reply in gradients.each)
+        if not np.isfinite(norms).all():
             raise diverged("The task gradients are")
-        S = compress(C.sum(dim=0), self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
+        S = compress(total, self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
         terms = yield GramTerms(S, gradients, self.extra_upload)
         # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
         there = set(terms.cohort.clients)
-        norms = torch.linalg.vector_norm(C, dim=(1, 2), dtype=torch.float64).tolist()
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
         found = self.descend_weights(gram, state.weights.double().numpy())
@@ -77,6 +78,22 @@ class FedCMOO(Method):
                 if w.min() < 0:
                     w = project_to_simplex(w)
         return w
+
+
+def _sum_and_norms(compressed: Iterable[Compressed]) -> tuple[Tensor, list[float]]:
+    """ΣC and every ‖C‖, one client's d × m matrix after the other: together they would take much memory."""
+    matrices = (each.dense() for each in compressed)
+    total = next(matrices)
+    norms = [_norm(total)]
+    for C in matrices:
+        norms.append(_norm(C))
+        total += C
+    return total, torch.stack(norms).tolist()  # waits for a GPU once
+
+
+def _norm(C: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(C, dtype=torch.float64)
+    return norm
 
 
 def gram_estimate(compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
