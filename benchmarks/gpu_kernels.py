@@ -178,7 +178,7 @@ def tune(name: str, bf16: bool) -> None:
     label = f"{name} {'bf16' if bf16 else 'tf32'}"
     flop = 2 * g.numel() * geometry.pool**2 * C * k * k
     print(f"{label}: {flop / 1e9:.1f} GFLOP, {flop / 400e6:.1f} us at 400 TFLOP/s", flush=True)
-    flat = C * k * k <= launch.FLAT
+    flat = launch.is_flat(taps)
 
     def shapes(columns: int) -> list[dict[str, int]]:
         wide = min(128, columns)

@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python3 benchmarks/gpu_memory.py cifar10-mnist-b --methods fedhv,fedcmoo --gib 1,0.6,0.4
 
-Memory is really short: the allocator refuses what is over the limit, as a smaller or busier GPU would. Dropout is left
-out, since what it draws depends on how many clients are computed at once.
+Memory is really short for torch: its allocator refuses what is over the limit, as it would on a smaller GPU. Dropout is
+left out, since what it draws depends on how many clients are computed at once.
 """
 
 from __future__ import annotations

@@ -161,4 +161,4 @@ def test_the_server_holds_one_clients_matrix_at_a_time_beside_their_sum(monkeypa
     total, norms = _sum_and_norms(clients)
     torch.testing.assert_close(total, matrices.sum(dim=0))
     assert norms == pytest.approx(matrices.double().flatten(1).norm(dim=1).tolist())
-    assert max(alive) <= 3  # the sum, the one before, which is let go when its successor is there, and this one
+    assert max(alive) <= 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 LONGEST = 4000
 """Characters of an error; a quoted value may have millions."""
@@ -49,12 +49,17 @@ def diverged(what: str, where: str = "") -> Diverged:
     return Diverged(f"{what} no longer finite: the run has diverged. {remedy}{' ' + where if where else ''}")
 
 
-def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error of this kind is at the bottom of another: compilers and recorders wrap what stops them."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what is at the bottom of it: compilers and recorders wrap what stops them."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, kind):
+    while cause is not None:
+        yield cause
         cause = cause.__cause__ or cause.__context__
-    return cause is not None
+
+
+def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error of this kind is at the bottom of another."""
+    return any(isinstance(cause, kind) for cause in causes(error))
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:

@@ -21,6 +21,7 @@ from fedhv._version import __version__
 from fedhv.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
+from fedhv.engines.portions import gpu_memory
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, make_folder, sweep, write_atomic
 from fedhv.folders import MODEL, Result, check_folder, open_folder
@@ -162,9 +163,10 @@ def execute_together(
                 sweep(job.folder)
         stack.enter_context(one_thread())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
-        executions = [
-            stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs))) for job in jobs
-        ]
+        with gpu_memory():
+            executions = [
+                stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs))) for job in jobs
+            ]
         if len(jobs) == 1:
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
@@ -187,9 +189,11 @@ def execute_together(
         except (KeyboardInterrupt, FedHVError) as stop:  # an engine that cannot go on stops all of them
             for execution in executions:
                 execution.save()
-            if isinstance(stop, FedHVError):
+            if not isinstance(stop, FedHVError):
+                raise Interrupted(_how_far(executions)) from None
+            if len(jobs) > 1:
                 raise
-            raise Interrupted(_how_far(executions)) from None
+            executions[0].fail(stop)
         return [execution.failure or execution.finish() for execution in executions]
 
 

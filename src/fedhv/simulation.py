@@ -250,7 +250,7 @@ def simulate_together(
                 yield i, event
         began, present = time.perf_counter(), list(waiting)
         asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
-        with gpu_memory("The GPU's memory is too small for this. Use fewer participants, fewer runs, or --device cpu."):
+        with gpu_memory():
             replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
             answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
             for i, event in waiting.items():

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import torch
+from problems import quadratic
 
-from fedhv import FedHVError
+from fedhv import FedHVError, compare, jobs, run
 from fedhv.cohort import LocalTraining
-from fedhv.engines.portions import Portion
+from fedhv.compression import Compressed
+from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.engines.sequential import Sequential
-from fedhv.methods import Uniform
+from fedhv.methods import Uniform, fedcmoo
 from fedhv.problem import Examples
 from fedhv.simulation import Plan, simulate
 
@@ -91,3 +95,77 @@ def test_memory_that_is_short_elsewhere_is_an_error_in_one_line(quadratic_proble
     plan = Plan(rounds=1, participants=2, local=LocalTraining(steps=1, batch_size=2, learning_rate=0.1))
     with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
         list(simulate(engine, Uniform(), plan))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 44.00 MiB."),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+    ],
+)
+def test_libraries_say_in_other_words_that_memory_is_short(error):
+    def compute(size: int) -> int:
+        if size > 1:
+            raise error
+        return size
+
+    assert Portion(2, "{size}", "not even one", [])(2, compute, lambda: None) == 1
+    with pytest.raises(FedHVError, match="memory is too small"), gpu_memory():
+        raise error
+
+
+def test_memory_that_is_short_on_the_server_leaves_runs_that_are_resumed_exactly(monkeypatch, tmp_path):
+    def play(folder: Path) -> None:
+        compare(quadratic(), methods=["uniform", "fedcmoo"], seeds=[0, 1], rounds=6, engine="stacked", out=folder)
+
+    play(tmp_path / "whole")
+    summed, calls = fedcmoo._sum_and_norms, []
+
+    def full_at_the_sixth(compressed: Iterable[Compressed]) -> tuple[torch.Tensor, list[float]]:
+        calls.append(None)
+        if len(calls) == 6:
+            raise torch.cuda.OutOfMemoryError("full")
+        return summed(compressed)
+
+    monkeypatch.setattr(fedcmoo, "_sum_and_norms", full_at_the_sixth)
+    with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
+        play(tmp_path / "cut")
+    assert len(list((tmp_path / "cut").rglob("checkpoint*"))) >= 4
+    play(tmp_path / "cut")
+    for model in (tmp_path / "whole").rglob("model.safetensors"):
+        assert model.read_bytes() == (tmp_path / "cut" / model.relative_to(tmp_path / "whole")).read_bytes()
+
+
+def test_a_run_that_failed_for_memory_is_named_and_leaves_its_memory_to_the_next(monkeypatch, tmp_path):
+    engines: list[weakref.ref[Sequential]] = []
+    alive: list[bool] = []
+    made, ask_together = Sequential.__init__, Sequential.ask_together
+
+    def watched(self: Sequential, *arguments: object) -> None:
+        alive.append(any(engine() is not None for engine in engines))
+        engines.append(weakref.ref(self))
+        made(self, *arguments)
+
+    def full(self: Sequential, calls: object) -> object:
+        if len(engines) == 1:
+            raise torch.cuda.OutOfMemoryError("full")
+        return ask_together(self, calls)
+
+    monkeypatch.setattr(Sequential, "__init__", watched)
+    monkeypatch.setattr(Sequential, "ask_together", full)
+    wanted = r"^uniform seed 0, after round 0: The GPU's memory is too small .*The other runs? \(1\)"
+    with pytest.raises(FedHVError, match=wanted):
+        compare(quadratic(), methods=["uniform"], seeds=[0, 1], rounds=1, engine="sequential", jobs=1, out=tmp_path)
+    assert alive == [False, False]
+
+
+def test_memory_that_is_short_for_a_runs_model_is_an_error_in_one_line(monkeypatch, tmp_path):
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("full")
+
+    monkeypatch.setattr(jobs, "initial_state", full)
+    with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
+        run(quadratic(), method="uniform", rounds=1, out=tmp_path / "run")

@@ -56,7 +56,8 @@ class Recorder:
 
     def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
-        stream = _stream(self._device)
+        index = self._device.index
+        stream = _stream(torch.cuda.current_device() if index is None else index)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream), warnings.catch_warnings():
             # The first gradient in a process is taken in a thread without a context; torch helps itself, and says so.
@@ -71,6 +72,6 @@ class Recorder:
 
 
 @functools.cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The one stream on which everything is recorded: cuBLAS keeps memory for every stream it has ever seen."""
+def _stream(device: int) -> torch.cuda.Stream:
+    """The one stream on which a GPU records everything: cuBLAS keeps memory for every stream it has ever seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here

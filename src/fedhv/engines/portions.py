@@ -9,18 +9,33 @@ from typing import TypeVar
 
 import torch
 
-from fedhv.errors import FedHVError, caused_by
+from fedhv.errors import FedHVError, causes
 
 T = TypeVar("T")
 
 
+TOO_SMALL = (
+    "The GPU's memory is too small for this. Play fewer runs at a time (--jobs), or use a smaller batch size or "
+    "--device cpu."
+)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a GPU's memory was short: torch's allocator has an error of its own for it, libraries only say so."""
+    return any(
+        isinstance(cause, torch.cuda.OutOfMemoryError)
+        or (isinstance(cause, RuntimeError) and any(sign in str(cause) for sign in ("out of memory", "ALLOC_FAILED")))
+        for cause in causes(error)
+    )
+
+
 @contextmanager
-def gpu_memory(error: str) -> Iterator[None]:
+def gpu_memory(error: str = TOO_SMALL) -> Iterator[None]:
     """Where memory that runs short is nothing that smaller portions could help: the user is told this."""
     try:
         yield
     except RuntimeError as short:
-        if not caused_by(short, torch.cuda.OutOfMemoryError):
+        if not out_of_memory(short):
             raise
         raise FedHVError(error) from None
 
@@ -50,7 +65,7 @@ class Portion:
             try:
                 return compute(size)
             except RuntimeError as error:
-                if not caused_by(error, torch.cuda.OutOfMemoryError):
+                if not out_of_memory(error):
                     raise
                 if size <= 1:
                     raise FedHVError(self._error) from None

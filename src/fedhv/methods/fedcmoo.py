@@ -88,6 +88,7 @@ def _sum_and_norms(compressed: Iterable[Compressed]) -> tuple[Tensor, list[float
     for C in matrices:
         norms.append(_norm(C))
         total += C
+        del C  # before the next one is made
     return total, torch.stack(norms).tolist()  # waits for a GPU once
 
 

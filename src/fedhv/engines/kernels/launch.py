@@ -18,9 +18,10 @@ from fedhv.engines.kernels.convolution import (
 )
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
+from fedhv.errors import FedHVError
 
-FLAT = 128
-"""Up to so many taps times channels are one axis of the product."""
+FLAT_BYTES = 256
+"""Taps and channels that take up to so many bytes are one axis of the product; its tiles have to fit small GPUs."""
 
 PROGRAMS = 1056
 """A weight gradient is divided among about so many programs: eight for each of an H200's multiprocessors."""
@@ -36,7 +37,7 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tu
     PH, PW = geometry.output(H, W, KH, KW)
     y = torch.empty(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
     which = torch.empty_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
-    flat = C * KH * KW <= FLAT
+    flat = is_flat(taps)
     rows = B * PH * PW * geometry.pool**2
     tiles = _tiles(O, C, taps.dtype)
     if flat:
@@ -48,6 +49,12 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tu
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool, BIAS=b is not None, FLAT=flat, **tiles,
     )  # fmt: skip
     return y.permute(0, 1, 4, 2, 3), which
+
+
+def is_flat(taps: Tensor) -> bool:
+    """Whether channels and taps are one axis of the product: where there are few."""
+    _, KH, KW, _, C = taps.shape
+    return C * KH * KW * taps.dtype.itemsize <= FLAT_BYTES
 
 
 def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int], geometry: Geometry) -> Tensor:
@@ -157,9 +164,8 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_stages: int
             kernel[grid](*arguments, num_stages=stages, **constants)
             return
         except OutOfResources:
-            if stages == 1:
-                raise
-            _AHEAD[key] = stages - 1
+            _AHEAD[key] = max(1, stages - 1)
+    raise FedHVError("This GPU has too little shared memory for the stacked kernels. Use --precision float32.")
 
 
 def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
