@@ -1,14 +1,18 @@
 """The four benchmarks of the paper, on datasets of a few images."""
 
+from dataclasses import replace
+from hashlib import sha256
+
 import numpy as np
 import pytest
 import torch
-from tiny_datasets import write_celeba, write_cifar, write_idx
+from tiny_datasets import idx_contents, write_celeba, write_cifar, write_idx
 
 from fedhv.benchmarks import celeba5, cifar10_mnist, load_benchmark, mnist_fmnist, multimnist
 from fedhv.benchmarks.augment import Rotate
 from fedhv.benchmarks.compose import compose
 from fedhv.data import load_cifar10, load_fashion_mnist, load_mnist
+from fedhv.data.catalogue import MNIST, SOURCES, Official
 from fedhv.data.celeba import ATTRIBUTES
 from fedhv.errors import InputError
 from fedhv.problem import Benchmark
@@ -194,6 +198,30 @@ def test_where_nothing_can_be_kept_the_benchmark_still_loads(root, monkeypatch):
     first = multimnist.load(root)
     assert not cache(root).exists()
     assert same(first, multimnist.load(root))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_of_the_official_length_with_other_content_is_refused(root, monkeypatch, compressed):
+    for path in (root / "MNIST/raw").iterdir():
+        path.unlink()
+    write_idx(root / "MNIST/raw", compressed)
+    contents = idx_contents()
+    files = tuple(Official(name, len(content), sha256(content).hexdigest()) for name, content in contents.items())
+    monkeypatch.setitem(SOURCES, "mnist", replace(MNIST, files=files))
+    multimnist.load(root)
+    cache(root).unlink()
+    write_idx(root / "MNIST/raw", compressed, seed=8)
+    with pytest.raises(
+        InputError, match=r"train-images.*SHA-256 \w{12}…, found \w{12}….*data download mnist"
+    ) as caught:
+        multimnist.load(root)
+    assert "\n" not in str(caught.value)
+    assert not cache(root).exists()
+    write_idx(root / "MNIST/raw", compressed, seed=8, train=11, test=7)  # of another length: somebody's own subset
+    with monkeypatch.context() as patch:
+        multimnist.load(root)
+        patch.setattr("fedhv.data.genuine.sha256", lambda *_: pytest.fail("hashed although the composites are kept"))
+        multimnist.load(root)
 
 
 # --- names ----------------------------------------------------------------------------------------------------

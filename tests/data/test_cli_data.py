@@ -58,6 +58,28 @@ def test_where_says_which_folder_and_why(command, tmp_path, monkeypatch):
     assert found["datasets"]["celeba"] == {"folder": str(tmp_path / "e/celeba"), "there": False}
 
 
+def test_where_looks_for_files_and_not_for_folders(command, tmp_path):
+    for folder in ("MNIST/raw", "cifar-10-batches-bin", "celeba/img_align_celeba"):
+        (tmp_path / "d" / folder).mkdir(parents=True)
+    write_idx(tmp_path / "d/FashionMNIST/raw", compressed=False)
+    assert command("data", "where", "--data", "d").out.splitlines()[1:] == [
+        "  mnist: MNIST/raw, not there",
+        "  fashion-mnist: FashionMNIST/raw",
+        "  cifar10: cifar-10-batches-bin, not there",
+        "  celeba: celeba, not there",
+    ]
+    (tmp_path / "d/FashionMNIST/raw" / MNIST.files[0].name).unlink()
+    (tmp_path / "d/celeba/celeba-32x32-train.npz").write_text("")
+    lines = command("data", "where", "--data", "d").out.splitlines()
+    assert lines[2] == "  fashion-mnist: FashionMNIST/raw, not complete"
+    assert lines[4] == "  celeba: celeba, not complete"
+    (tmp_path / "d/celeba/celeba-32x32-test.npz").write_text("")
+    found = json.loads(command("data", "where", "--data", "d", "--json").out)["datasets"]
+    assert {name: each["there"] for name, each in found.items()} == {
+        "mnist": False, "fashion-mnist": False, "cifar10": False, "celeba": True
+    }  # fmt: skip
+
+
 def test_a_dataset_is_downloaded_verified_and_not_fetched_again(command, tiny, tmp_path):
     done = command("data", "download", "mnist", "--data", "d")
     assert done.code == 0

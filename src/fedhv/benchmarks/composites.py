@@ -14,6 +14,7 @@ from torch import nn
 from fedhv.benchmarks.augment import Normalise
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.files import present
+from fedhv.data.genuine import refuse_altered
 from fedhv.errors import InputError
 from fedhv.problem import Augmentation, Benchmark, Examples
 from fedhv.tasks import classification
@@ -70,7 +71,8 @@ def kept(
     """What `build` makes, read from the folder `fedhv-cache` of the data directory where it is already there.
 
     Composites are made again when a source file has changed, or when the kept file is damaged; where the folder
-    cannot be written they are made every time.
+    cannot be written they are made every time. What they are made of has to be the official files, where it has
+    their length.
 
     Args:
         data: The data directory.
@@ -85,6 +87,7 @@ def kept(
             return _read(path, fingerprint)
     except InputError as error:
         _LOG.info("%s It is made again.", error)
+    refuse_altered(data, sources)
     splits = build()
     arrays = {f"{split}_{part}": getattr(pairs, part) for split, pairs in _named(splits) for part in _PARTS}
     try:

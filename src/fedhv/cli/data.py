@@ -20,6 +20,7 @@ from fedhv.data import verify as verify_datasets
 from fedhv.data.catalogue import SOURCES
 from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
+from fedhv.data.verify import presence
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 
@@ -37,15 +38,15 @@ def where(data: DataOption = None, as_json: Json = False) -> None:
     location = data_location(data)
     folders = {name: location.path / source.folder for name, source in SOURCES.items()}
     folders["celeba"] = location.path / CELEBA
-    there = {name: present(folder) for name, folder in folders.items()}
+    found = presence(location.path)
     if as_json:
-        datasets = {name: {"folder": str(folder), "there": there[name]} for name, folder in folders.items()}
-        found = {"path": str(location.path), "origin": location.origin, "exists": present(location.path)}
-        print_json(found | {"datasets": datasets})
+        datasets = {name: {"folder": str(folder), "there": found[name] == "there"} for name, folder in folders.items()}
+        place = {"path": str(location.path), "origin": location.origin, "exists": present(location.path)}
+        print_json(place | {"datasets": datasets})
         return
     _line(f"{location.path} ({location.origin})")
     for name, folder in folders.items():
-        _line(f"  {name}: {folder.relative_to(location.path)}{'' if there[name] else ', not there'}")
+        _line(f"  {name}: {folder.relative_to(location.path)}{'' if found[name] == 'there' else f', {found[name]}'}")
 
 
 def verify(data: DataOption = None, as_json: Json = False) -> None:

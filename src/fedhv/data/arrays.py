@@ -28,15 +28,17 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, write)
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The named arrays of an npz file. Object arrays, which are pickles, are refused."""
+def read_arrays(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The named arrays of an npz file, and the optional ones that it has. Object arrays, being pickles, are refused."""
     expected = f"an npz file with the arrays {', '.join(names)}"
     try:
         with opened(path) as file, zipfile.ZipFile(file) as members:
-            absent = [name for name in names if f"{name}.npy" not in members.namelist()]
+            there = set(members.namelist())
+            absent = [name for name in names if f"{name}.npy" not in there]
             if absent:
                 raise InputError(f"{path}: expected {expected}, found none called {', '.join(absent)}.")
-            return {name: _read_member(members, f"{name}.npy") for name in names}
+            wanted = [*names, *(name for name in optional if f"{name}.npy" in there)]
+            return {name: _read_member(members, f"{name}.npy") for name in wanted}
     except InputError:
         raise
     except _DAMAGE as error:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
+from fedhv.cores import usable_cores
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.files import listing, opened, present
 from fedhv.data.locate import missing
@@ -67,15 +69,20 @@ class Faces:
         images: (n, 3, 32, 32) bytes, red, green and blue.
         attributes: (n, 40) bytes, 0 or 1, in the order of `ATTRIBUTES`.
         names: (n,) file names.
+        lists: The fingerprint of the lists that it was made by; empty where nobody noted it.
     """
 
     images: np.ndarray
     attributes: np.ndarray
     names: np.ndarray
+    lists: str = ""
 
 
 def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Faces]:
     """CelebA's training and test splits, from the kept arrays or, the first time, from the JPEGs.
+
+    Arrays that we made are made again when the lists have changed since; others that are not of the lists beside them
+    are refused, since a subset must not be taken for the whole.
 
     Args:
         root: The data directory; CelebA is in its folder `celeba`.
@@ -87,11 +94,22 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
     originals = all(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST))
     if len(kept) == len(caches):
         try:
-            return read_faces(caches["train"]), read_faces(caches["test"])
+            both = read_faces(caches["train"]), read_faces(caches["test"])
         except InputError as error:
             if not originals:
                 raise
             _LOG.warning("%s It is made again from the JPEGs.", error)
+        else:
+            differs = _differs(folder, dict(zip(caches, both, strict=True)))
+            if not differs:
+                return both
+            # What we made ourselves can be made again; what came from elsewhere may be the only copy.
+            if not (originals and all(faces.lists for faces in both)):
+                raise InputError(
+                    f"{differs} Move {caches['train'].name} and {caches['test'].name} away to have them made from the "
+                    f"JPEGs in {IMAGES}, or move the lists away to go on with these."
+                )
+            _LOG.warning("%s It is made again from the JPEGs.", differs)
     if not originals:
         wanted = [path.name for path in caches.values()] if kept else [IMAGES, ATTRIBUTE_LIST, PARTITION_LIST]
         raise missing(
@@ -112,9 +130,36 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
 _LOG = logging.getLogger(__name__)
 
 
+def fingerprint(folder: Path) -> str:
+    """SHA-256 of the two lists: changes when another image, attribute or partition is listed."""
+    digests = []
+    for name in (ATTRIBUTE_LIST, PARTITION_LIST):
+        with opened(folder / name) as file:
+            digests.append(hashlib.file_digest(cast(Any, file), "sha256").digest())
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _differs(folder: Path, kept: dict[str, Faces]) -> str:
+    """How the kept arrays differ from the lists beside them, in a sentence; empty where they do not."""
+    if not all(present(folder / name) for name in (ATTRIBUTE_LIST, PARTITION_LIST)):
+        return ""  # nothing to compare with
+    now = fingerprint(folder)
+    if all(faces.lists == now for faces in kept.values()):
+        return ""
+    partition = _read_partition(folder / PARTITION_LIST)
+    for split, faces in kept.items():
+        listed = {name for name, number in partition.items() if number == SPLITS[split]}
+        if (faces.lists and faces.lists != now) or listed != set(faces.names.tolist()):
+            return (
+                f"{folder / f'celeba-{SIDE}x{SIDE}-{split}.npz'}: expected the {len(listed)} {split} images of the "
+                f"lists beside it, found {len(faces.names)} made by other lists."
+            )
+    return ""
+
+
 def read_faces(path: Path) -> Faces:
     """The kept arrays of one split, checked."""
-    arrays = read_arrays(path, ("images", "attributes", "names", "attribute_names"))
+    arrays = read_arrays(path, ("images", "attributes", "names", "attribute_names"), optional=("lists",))
     images, attributes, names = (arrays[name] for name in ("images", "attributes", "names"))
     n = len(images) if images.ndim else 0
     for name, array, shape in (("images", images, (n, 3, SIDE, SIDE)), ("attributes", attributes, (n, 40))):
@@ -128,7 +173,7 @@ def read_faces(path: Path) -> Faces:
     if attributes.max() > 1:
         raise InputError(f"{path}: expected attributes 0 or 1, found {attributes.max()}.")
     _check_attribute_names(path, [str(name) for name in arrays["attribute_names"].ravel()])
-    return Faces(images, attributes, names)
+    return Faces(images, attributes, names, "".join(map(str, arrays.get("lists", np.array([])).ravel())))
 
 
 @dataclass(frozen=True)
@@ -152,7 +197,7 @@ def read_lists(folder: Path) -> Lists:
 
 
 def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
-    lists = read_lists(folder)
+    made_by, lists = fingerprint(folder), read_lists(folder)
     chosen = {split: np.flatnonzero(lists.partition == number) for split, number in SPLITS.items()}
     for split, rows in chosen.items():
         if len(rows) == 0:
@@ -162,7 +207,7 @@ def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
     total, done = sum(map(len, chosen.values())), 0
     faces = []
     # Pillow lets go of the interpreter while it decodes, so threads use all cores.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for rows in chosen.values():
             names = [lists.names[i] for i in rows]
             images = np.empty((len(rows), 3, SIDE, SIDE), np.uint8)
@@ -173,7 +218,7 @@ def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
                     done += 1
                     if progress is not None:
                         progress("CelebA: resizing images", done, total)
-            faces.append(Faces(images, lists.attributes[rows], np.array(names)))
+            faces.append(Faces(images, lists.attributes[rows], np.array(names), made_by))
     return faces[0], faces[1]
 
 
@@ -288,4 +333,5 @@ def _arrays(faces: Faces) -> dict[str, np.ndarray]:
         "attributes": faces.attributes,
         "names": faces.names,
         "attribute_names": np.array(ATTRIBUTES),
+        "lists": np.array(faces.lists),
     }

@@ -19,11 +19,12 @@ from fedhv.data.celeba import (
     read_faces,
     read_lists,
 )
-from fedhv.data.files import present, sha256
+from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
 from fedhv.errors import InputError
 
 State = Literal["verified", "readable", "damaged", "missing"]
+Presence = Literal["there", "not complete", "not there"]
 
 CELEBA_SIZES = {"train": 162_770, "test": 19_962}
 CELEBA_IMAGES = 202_599
@@ -58,12 +59,35 @@ def verify(root: Path) -> list[Finding]:
     return found + _celeba(root / FOLDER)
 
 
-def _official(root: Path, source: Source) -> list[Finding]:
-    folder = root / source.folder
+def presence(root: Path) -> dict[str, Presence]:
+    """Of every dataset whether the files that a run needs are there; they are not opened."""
+    found = {}
+    for name, source in SOURCES.items():
+        n = len(_there(root / source.folder, source))
+        found[name] = _presence(n == len(source.files), n > 0)
+    folder = root / FOLDER
+    kept = [present(folder / f"celeba-{SIDE}x{SIDE}-{split}.npz") for split in SPLITS]
+    originals = [present(folder / name) for name in (ATTRIBUTE_LIST, PARTITION_LIST)]
+    originals.append(present(folder / IMAGES) and bool(listing(folder / IMAGES)))
+    found[FOLDER] = _presence(all(kept) or all(originals), any(kept) or any(originals))
+    return found
+
+
+def _presence(whole: bool, some: bool) -> Presence:
+    return "there" if whole else "not complete" if some else "not there"
+
+
+def _there(folder: Path, source: Source) -> dict[Official, Path]:
+    """The official files that are in a folder."""
     paths = {
         file: find_idx(folder, file.name) if source.archive is None else folder / file.name for file in source.files
     }
-    there = {file: path for file, path in paths.items() if path is not None and present(path)}
+    return {file: path for file, path in paths.items() if path is not None and present(path)}
+
+
+def _official(root: Path, source: Source) -> list[Finding]:
+    folder = root / source.folder
+    there = _there(folder, source)
     if not there:
         get = f"run `fedhv data download {source.name}`"
         if source.archive and present(root / "cifar-10-batches-py"):
