@@ -264,6 +264,18 @@ def test_a_setting_has_the_figures_that_it_has_data_for(study, five, tmp_path):
     assert names(one) == ["curves", "per-task", "costs"]
 
 
+def test_ablations_of_training_and_of_calibration_rounds_have_figures_of_their_own(tmp_path):
+    write_run(tmp_path / "default", rounds=8)
+    write_run(tmp_path / "long", rounds=12)
+    config = write_run(tmp_path / "calibrated", rounds=8) / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 10\n", "rounds = 5\n"))
+    study = read_study([tmp_path])
+    drawn = dict(figures_of(study.settings[0], styles(study)))
+    assert {"ablation-fedhv-training.rounds", "ablation-fedhv-calibration.rounds"} < set(drawn)
+    _, labels = drawn["ablation-fedhv-training.rounds"].axes[0].get_legend_handles_labels()
+    assert labels == ["$T$ = 8", "$T$ = 12"]
+
+
 def test_files_hold_text_and_are_the_same_every_time(study, tmp_path):
     for part in ("a", "b"):
         (tmp_path / part).mkdir()

@@ -214,6 +214,14 @@ ODD = {
 }
 
 
+def test_a_run_of_another_length_has_a_curve_of_its_own(tmp_path):
+    write_study(tmp_path, ("uniform", "fedhv"), rounds=12)
+    write_run(tmp_path / "long", seed=7, rounds=20)
+    (setting,) = data_of(page(read_study([tmp_path])))["settings"]
+    found = {series["label"]: (series["compared"], len(series["runs"])) for series in setting["series"]}
+    assert found == {"Uniform": (True, 2), "FedHV": (True, 2), "FedHV (T = 20)": (False, 1)}
+
+
 @pytest.mark.parametrize("what", ODD)
 def test_odd_studies_make_a_page_that_says_what_is_missing(tmp_path, what):
     made = data_of(page(read_study([write_odd(tmp_path / "study", what)])))

@@ -112,14 +112,27 @@ def test_missing_seeds_unfinished_runs_and_different_lengths_are_said(tmp_path):
     write_run(tmp_path / "fedhv-seed42", seed=42, rounds=12, done=5)
     write_run(tmp_path / "uniform-seed0", method="uniform", rounds=12, done=2)
     write_run(tmp_path / "uniform-seed42", method="uniform", seed=42, rounds=12, done=0)
-    write_run(tmp_path / "fedcmoo-seed0", method="fedcmoo", rounds=20)
+    shutil.rmtree(tmp_path / "fedcmoo-seed42")
+    write_study(tmp_path, ("fedcmoo",), (0, 42), rounds=20)
     notes = read_study([tmp_path]).notes
     assert "digits: FSMGDA has no run with seed 42" in notes
     assert "digits: fedhv-seed42 has not finished: 5 of 12 rounds; tables leave it out" in notes
     assert "digits: uniform-seed0 has not finished: 2 of 12 rounds, none of them evaluated" in notes
     assert "digits: uniform-seed42 has no rounds yet" in notes
     lengths = next(note for note in notes if "different numbers" in note)
-    assert lengths.endswith("12 (Uniform, FSMGDA, FedCMOO seed 42, FedHV); 20 (FedCMOO seed 0)")
+    assert lengths.endswith("12 (Uniform, FSMGDA, FedHV); 20 (FedCMOO (T = 20))")
+
+
+def test_seeds_are_missed_only_within_one_comparison(tmp_path):
+    write_study(tmp_path, ("uniform", "fsmgda"), (0, 42))
+    write_run(tmp_path / "both", method="fsmgda", seed=3, local_steps=5, participants=3)  # belongs to no ablation
+    assert read_study([tmp_path]).notes == ()
+    write_run(tmp_path / "swept", method="fsmgda", seed=0, local_steps=5)
+    notes = read_study([tmp_path]).notes
+    assert notes == ("digits: FSMGDA (K = 5) has no run with seed 42",)
+    write_run(tmp_path / "more", method="uniform", seed=5)
+    notes = read_study([tmp_path]).notes
+    assert notes == ("digits: FSMGDA has no run with seed 5", "digits: FSMGDA (K = 5) has no run with seed 42")
 
 
 def test_different_references_are_said(tmp_path):

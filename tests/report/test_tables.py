@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedhv.report import read_study, tables
 from fedhv.report.cells import Cell, Column, Table, ranked, words
@@ -120,6 +121,32 @@ def test_names_are_escaped_in_every_format(tmp_path):
         terminal(table)
 
 
+def on_terminal(table, width):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(terminal(table))
+    return console.export_text()
+
+
+def test_a_narrow_terminal_folds_numbers_and_listings_rather_than_names(two_settings):
+    names = ("alpha", "FedHV", "Local steps", "K = 10", "K = 20")
+    lines = on_terminal(two_settings["ablations"], 80).splitlines()
+    assert all(any(name in line for line in lines) for name in names)
+    text = on_terminal(two_settings["reference"], 80)
+    assert all(name in text for name in ("FedHV (K = 5)", "FedHV (K = 20)", "beta_2"))
+    assert "…" not in text
+    assert sum("89.66" in line for line in lines) == 1  # the number as such is whole, too
+    tight = on_terminal(one_column((words("a name in words"), Cell("123456789"))), 25)
+    assert "a name in words" in tight
+    assert "".join(tight.split()).endswith("123456789")
+
+
+def test_names_that_leave_numbers_no_room_are_wrapped(two_settings):
+    text = on_terminal(one_column((words("a name of many words"), Cell("123"))), 20)
+    assert "123" in text
+    assert "many" in text
+    assert "a name of many words" not in text
+
+
 def test_csv_is_unrounded(two_settings):
     (row, *_) = csv.DictReader(io.StringIO(comma_separated(two_settings["main"])))
     assert float(row["Uniform Worst mean"]) == pytest.approx(86.32333333333334, abs=1e-12)
@@ -134,6 +161,30 @@ def test_unfinished_runs_count_only_where_none_has_finished(tmp_path):
     rows = {row[1].text: row[-1].text for row in table.rows}
     assert rows == {"Uniform": "2", "FedHV*": "1"}
     assert "has not finished" in table.caption
+
+
+def captions(*folders):
+    return {table.name: table.caption for table in tables(read_study(folders))}
+
+
+def test_a_caption_lists_seeds_only_where_every_line_has_them(tmp_path):
+    write_study(tmp_path / "a", ("uniform", "fedhv"), (0, 42))
+    assert "deviation over seeds 0, 42." in captions(tmp_path)["main"]
+    write_study(tmp_path / "k", ("fedhv",), (0, 7), local_steps=5)
+    found = captions(tmp_path)
+    assert "deviation over seeds 0, 42." in found["main"]  # which does not show the ablation
+    assert "deviation over seeds 0, 42;" in found["costs"]
+    assert "deviation over the runs of each line." in found["ablations"]
+    write_study(tmp_path / "more", ("uniform",), (2026,))
+    found = captions(tmp_path)
+    assert all("over the runs of each line" in found[name] for name in ("main", "loss-hv", "per-task", "costs"))
+
+
+def test_one_run_for_each_line_has_no_deviation(tmp_path):
+    write_study(tmp_path / "a", ("uniform",), (3,))
+    assert "(%), seed 3." in captions(tmp_path)["main"]
+    write_study(tmp_path / "b", ("fedhv",), (4,))
+    assert "(%), one run for each line." in captions(tmp_path)["main"]
 
 
 def test_last_ten_averages_the_last_ten(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhv.report import read_study
+from fedhv.report import read_study, tables
 from fedhv.report.variants import factor
 from report.studies import write_run, write_study
 
@@ -49,11 +49,43 @@ def test_a_method_without_default_run_is_compared_with_all_its_variants(tmp_path
     assert [sweep.values for sweep in setting.sweeps] == [(5, 20)]
 
 
-def test_rounds_and_evaluations_make_no_variant(tmp_path):
-    write_run(tmp_path / "a", rounds=12, every=4)
-    write_run(tmp_path / "b", rounds=8, every=2, seed=42)
+def test_evaluations_make_no_variant(tmp_path):
+    write_run(tmp_path / "a", every=4)
+    write_run(tmp_path / "b", every=2, seed=42)
     (setting,) = read_study([tmp_path]).settings
     assert [len(group.runs) for group in setting.groups] == [2]
+
+
+def test_runs_of_another_length_are_a_variant_and_not_averaged(tmp_path):
+    write_study(tmp_path, ("uniform", "fedhv"), rounds=12)
+    write_run(tmp_path / "long", seed=7, rounds=40)
+    write_run(tmp_path / "going", seed=8, rounds=40, done=12)  # planned rounds count, not those done
+    write_run(tmp_path / "begun", seed=9, rounds=12, done=4)
+    study = read_study([tmp_path])
+    (setting,) = study.settings
+    found = {group.label: [run.seed for run in group.runs] for group in setting.all_groups}
+    assert found == {"Uniform": [0, 42], "FedHV": [0, 9, 42], "FedHV (T = 40)": [7, 8]}
+    main = tables(study)[0]
+    assert [(row[1].text, row[-1].text) for row in main.rows] == [("Uniform", "2"), ("FedHV", "2")]
+    (sweep,) = setting.sweeps
+    assert (sweep.factor.title, sweep.values) == ("Rounds", (12, 40))
+    assert not any("different numbers of rounds" in note for note in study.notes)  # the ablation says it
+
+
+def test_in_doubt_the_longer_runs_are_compared(tmp_path):
+    for rounds in (4, 12, 8):
+        write_study(tmp_path / str(rounds), ("uniform", "fedhv"), rounds=rounds)
+    (setting,) = read_study([tmp_path]).settings
+    assert [(group.label, group.runs[0].planned) for group in setting.groups] == [("Uniform", 12), ("FedHV", 12)]
+
+
+def test_methods_of_different_lengths_are_labelled_so(tmp_path):
+    write_study(tmp_path / "a", ("uniform", "fsmgda"), rounds=12)
+    write_study(tmp_path / "b", ("fedhv",), rounds=20)
+    study = read_study([tmp_path])
+    assert [group.label for group in study.settings[0].groups] == ["Uniform", "FSMGDA", "FedHV (T = 20)"]
+    lengths = "runs that are compared have different numbers of rounds: 12 (Uniform, FSMGDA); 20 (FedHV (T = 20))"
+    assert study.notes == (f"digits: {lengths}",)
 
 
 def test_whole_and_decimal_numbers_are_the_same_value(tmp_path):

@@ -22,6 +22,10 @@ NAMED = 4
 """So many runs that go on at the same time are named in such a line; the others are counted."""
 
 
+WIDE = 100
+"""So many columns have room for a bar beside what matters: rounds, accuracies, weights and the time left."""
+
+
 class Bars(StudyObserver):
     """One bar for every run that is going on, with accuracies, weights and the time left."""
 
@@ -69,7 +73,7 @@ class Bars(StudyObserver):
         if self._progress is None:
             self._progress = bars.Progress(
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
+                *([BarColumn(bar_width=20)] if self._console.width >= WIDE else []),
                 TextColumn("{task.completed:.0f}/{task.total:.0f}"),
                 TextColumn("{task.fields[text]}"),
                 TimeElapsedColumn(),

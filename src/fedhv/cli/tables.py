@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from fedhv.statistics import Spread, ranks
+from fedhv.watch import too_low
 
 COLUMNS = (
     ("mean_accuracy", "MeanAcc ↑", True, 2),
@@ -19,6 +21,13 @@ COLUMNS = (
     ("mean_loss", "MeanLoss ↓", False, 3),
     ("hypervolume", "HV ↑", True, 2),
 )
+TASKS = "tasks"
+LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
+"""Where a terminal is too narrow for all columns; the accuracies stay."""
+UNLIMITED = 1_000_000
+
+Value = Callable[[dict[str, Any]], float]
+"""A number of a run's summary."""
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
@@ -49,50 +58,90 @@ def incidents(summary: dict[str, Any]) -> list[str]:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in refused["reasons"].items())
         again = f", {refused['repeated_rounds']} rounds repeated" if refused["repeated_rounds"] else ""
         lines.append(f"{refused['replies']} replies left out in {refused['rounds']} rounds ({reasons}){again}")
-    if watch := summary.get("watch"):
-        raised = [str(each["round"]) for each in watch["raised"]]
-        lines.append(
-            f"the reference was too low in {watch['rounds']} rounds, first in round {watch['first_round']}, "
-            f"lowest slack {watch['lowest_slack']:.4g}" + (f"; raised in round {', '.join(raised)}" if raised else "")
-        )
+    if said := too_low(summary):
+        lines.append(said)
     return lines
 
 
 def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:
     """Mean ± sample standard deviation over seeds; the best in bold, the second underlined.
 
-    Tasks have columns of their own where `width` leaves room for them.
+    What does not fit into `width` is left out, the least important first: never a method's name.
     """
     methods = list(dict.fromkeys(summary["method"] for summary in summaries))
     runs = {name: [s for s in summaries if s["method"] == name] for name in methods}
-    tasks = [task["name"] for task in summaries[0]["tasks"]]
-    tasks = tasks if width >= 80 + 15 * len(tasks) else []
-    table = Table(box=box.SIMPLE_HEAD, title=escape(f"{summaries[0]['setting']}, {_seeds(summaries)}"))
-    table.add_column("method")
-    cells: dict[str, list[Text]] = {name: [Text(name)] for name in methods}
-
-    def column(heading: str, values: dict[str, list[float]], higher: bool | None, digits: int) -> None:
-        table.add_column(escape(heading), justify="right", no_wrap=True)
-        spreads = {name: Spread.of(values[name]) for name in methods}
-        order = {} if higher is None else ranks({name: s.mean for name, s in spreads.items()}, higher)
-        for name in methods:
-            style = {1: "bold", 2: "underline"}.get(order.get(name, 0), "") if len(methods) > 1 else ""
-            cells[name].append(Text(spreads[name].text(digits), style=style))
-
-    for key, heading, higher, digits in COLUMNS:
-        column(heading, {name: [s[key] for s in runs[name]] for name in methods}, higher, digits)
-    for i, task in enumerate(tasks):
-        column(f"{task} %", {n: [s["tasks"][i]["accuracy"] for s in runs[n]] for n in methods}, True, 1)
-    column("MB", {n: [_mean(s["communication"]["total_bytes"] / 1e6 for s in runs[n])] for n in methods}, None, 1)
-    column("s", {n: [_mean(s["total_seconds"] for s in runs[n])] for n in methods}, None, 1)
-    for name in methods:
-        table.add_row(*cells[name])
-    table.caption = "mean ± sample standard deviation; bold is best, underlined second; MB and s include calibration"
+    title = escape(f"{summaries[0]['setting']}, {_seeds(summaries)}")
+    columns, left_out = _columns(runs), []
+    table = _compared(title, methods, columns)
+    for part in LEFT_OUT_FIRST:
+        if _needed(table) <= width:
+            break
+        if any(column.part == part for column in columns):
+            left_out.append(part)
+            columns = [column for column in columns if column.part != part]
+            table = _compared(title, methods, columns)
+    table.caption = _caption(runs, columns, left_out)
     return table
 
 
-def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)
+@dataclass(frozen=True)
+class _Column:
+    """Numbers of all methods; columns of one `part` are left out together."""
+
+    part: str
+    heading: str
+    cells: dict[str, Text]
+
+
+def _columns(runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[_Column]:
+    def column(part: str, heading: str, value: Value, higher: bool | None, digits: int) -> _Column:
+        spreads = {name: Spread.of([value(summary) for summary in own]) for name, own in runs.items()}
+        if higher is None:
+            return _Column(part, heading, {name: Text(f"{s.mean:.{digits}f}") for name, s in spreads.items()})
+        order = ranks({name: s.mean for name, s in spreads.items()}, higher) if len(runs) > 1 else {}
+        styles = {name: {1: "bold", 2: "underline"}.get(order.get(name, 0), "") for name in runs}
+        return _Column(part, heading, {name: Text(s.text(digits), styles[name]) for name, s in spreads.items()})
+
+    def accuracy(i: int) -> Value:
+        return lambda summary: float(summary["tasks"][i]["accuracy"])
+
+    def metric(key: str) -> Value:
+        return lambda summary: float(summary[key])
+
+    (first, *_), *_ = runs.values()
+    return [
+        *(column(heading.split()[0], heading, metric(key), higher, digits) for key, heading, higher, digits in COLUMNS),
+        *(column(TASKS, f"{task['name']} %", accuracy(i), True, 1) for i, task in enumerate(first["tasks"])),
+        column("MB", "MB", lambda summary: float(summary["communication"]["total_bytes"]) / 1e6, None, 1),
+        column("s", "s", metric("total_seconds"), None, 1),
+    ]
+
+
+def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) -> Table:
+    """Names keep their width, whatever happens; numbers that do not fit even so are folded rather than cut."""
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    table.add_column("method", no_wrap=True, min_width=max(Text(name).cell_len for name in methods))
+    for column in columns:
+        table.add_column(escape(column.heading), justify="right", overflow="fold")
+    for name in methods:
+        table.add_row(Text(name), *(column.cells[name] for column in columns))
+    return table
+
+
+def _needed(table: Table) -> int:
+    """How wide a table is where nothing limits it."""
+    return Console(width=UNLIMITED).measure(table).maximum
+
+
+def _caption(runs: Mapping[str, Sequence[dict[str, Any]]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:
+    costs = [column.part for column in columns if column.part in ("MB", "s")]
+    said = [
+        "mean ± sample standard deviation" if any(len(own) > 1 for own in runs.values()) else "",
+        "bold is best, underlined second" if len(runs) > 1 else "",
+        f"{' and '.join(costs)} include{'' if costs[1:] else 's'} calibration" if costs else "",
+        f"left out for want of width: {', '.join(left_out)}" if left_out else "",
+    ]
+    return "; ".join(filter(None, said))
 
 
 def megabytes(count: float) -> str:

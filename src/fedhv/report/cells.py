@@ -67,12 +67,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; `higher` says whether more is better, None that nothing is."""
+    """A heading; `higher` says whether more is better, None that nothing is.
+
+    What is not numeric is a name, which a narrow terminal leaves whole, unless it is a `listing`, which may wrap.
+    """
 
     heading: str
     group: str = ""
     higher: bool | None = None
     numeric: bool = True
+    listing: bool = False
+
+    @property
+    def name(self) -> bool:
+        """Whether its cells are names."""
+        return not (self.numeric or self.listing)
 
     @property
     def arrow(self) -> str:

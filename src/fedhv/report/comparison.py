@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedhv.report.cells import Cell, Column, Table, ranked, words
@@ -46,7 +46,7 @@ class Metric:
 
 def comparison(study: Study, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
-    caption = f"{what}, {spread_of(study)}. {RANKING}{_going(study)}"
+    caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_going(study)}"
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
@@ -86,9 +86,14 @@ def values_of(group: Group, value: Value) -> list[float]:
     return [number for run in group.counted if (number := value(run)) is not None]
 
 
+def compared(study: Study) -> list[Group]:
+    """The groups of all settings that stand side by side: methods, and variants that belong to no ablation."""
+    return [group for setting in study.settings for group in setting.groups if group.counted]
+
+
 def labels_of(study: Study) -> list[str]:
     """Everything that is compared in any setting, in order."""
-    groups = [group for setting in study.settings for group in setting.groups if group.counted]
+    groups = compared(study)
     groups.sort(key=lambda group: (method_rank(group.method), len(group.variant)))
     return list(dict.fromkeys(group.label for group in groups))
 
@@ -104,12 +109,14 @@ def count(group: Group) -> Cell:
     return Cell(str(n), value=n)
 
 
-def spread_of(study: Study) -> str:
-    """What the numbers of a table are, for its caption."""
-    seeds = sorted({run.seed for s in study.settings for g in s.all_groups for run in g.counted})
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}"
+def spread_of(groups: Iterable[Group]) -> str:
+    """What the numbers of a table that shows these groups are, for its caption."""
+    found = {tuple(sorted(run.seed for run in group.counted)) for group in groups if group.counted}
+    if all(len(seeds) == 1 for seeds in found):
+        return f"seed {found.pop()[0]}" if len(found) == 1 else "one run for each line"
+    if len(found) > 1:
+        return "mean ± sample standard deviation over the runs of each line"
+    return f"mean ± sample standard deviation over seeds {', '.join(map(str, found.pop()))}"
 
 
 def _going(study: Study) -> str:

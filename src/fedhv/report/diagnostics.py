@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
-from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, name_of, row_of, spread_of
+from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, compared, name_of, row_of, spread_of
 from fedhv.report.groups import Group, Study
 from fedhv.report.reading import RunData
 
@@ -30,7 +30,7 @@ def references(study: Study) -> Table:
     columns = (
         SETTING,
         METHOD,
-        Column("Reference", numeric=False),
+        Column("Reference", numeric=False, listing=True),
         Column("Minimum report slack"),
         Column("Floor activations"),
         Column("Calibration rounds"),
@@ -87,7 +87,7 @@ def costs(study: Study) -> Table:
     columns = (SETTING, METHOD, *(metric.column for metric in metrics))
     caption = (
         "What the server and all clients of a round exchange (1 MB = 10⁶ bytes) and wall-clock time, "
-        f"{spread_of(study)}; totals include calibration. {RANKING}"
+        f"{spread_of(compared(study))}; totals include calibration. {RANKING}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
 

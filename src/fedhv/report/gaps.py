@@ -42,25 +42,29 @@ def _unfinished(setting: SettingStudy) -> Iterator[str]:
 
 
 def _seeds(setting: SettingStudy) -> Iterator[str]:
-    for compared in ([setting.groups] if len(setting.groups) > 1 else []) + [s.groups for s in setting.sweeps]:
-        seeds = sorted({run.seed for group in compared for run in group.runs})
+    methods = tuple(group for group in setting.groups if not group.variant)
+    absent: dict[str, set[int]] = {}
+    for compared in (methods, *(sweep.groups for sweep in setting.sweeps)):
+        seeds = {run.seed for group in compared for run in group.runs}
         for group in compared:
-            absent = [seed for seed in seeds if seed not in {run.seed for run in group.runs}]
-            if absent:
-                yield f"{group.label} has no run with seed{_plural(absent)} {_list(absent)}"
+            absent.setdefault(group.label, set()).update(seeds - {run.seed for run in group.runs})
+    for label, lacking in absent.items():
+        if lacking:
+            yield f"{label} has no run with seed{_plural(sorted(lacking))} {_list(sorted(lacking))}"
     if all(len(group.runs) == 1 for group in setting.groups):
         yield "one seed only, so there are no standard deviations"
 
 
 def _lengths(setting: SettingStudy) -> Iterator[str]:
+    """Where what is ranked together has different lengths; an ablation of the rounds says so by itself."""
     lengths: dict[int, list[str]] = {}
-    for group in setting.all_groups:
+    for group in setting.groups:
         for planned in sorted({run.planned for run in group.runs if run.planned}):
             who = _some(group, [run for run in group.runs if run.planned == planned])
             lengths.setdefault(planned, []).append(who)
     if len(lengths) > 1:
         parts = [f"{rounds} ({', '.join(who)})" for rounds, who in sorted(lengths.items())]
-        yield f"runs have different numbers of rounds: {'; '.join(parts)}"
+        yield f"runs that are compared have different numbers of rounds: {'; '.join(parts)}"
 
 
 def _references(setting: SettingStudy) -> Iterator[str]:

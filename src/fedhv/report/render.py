@@ -6,13 +6,20 @@ import csv
 import io
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedhv.report.cells import Cell, Column, Table
 from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
+
+FOLDED = 5
+"""Characters that a folded number needs to be read: "89.66" above "± 0.11"."""
+UNLIMITED = 1_000_000
 
 
 def markdown(table: Table) -> str:
@@ -90,12 +97,41 @@ def html(table: Table) -> str:
     return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def terminal(table: Table) -> RichTable:
+def terminal(table: Table) -> OnTerminal:
     """For the terminal."""
-    out = RichTable(box=box.SIMPLE_HEAD, title=Text(table.title, style="bold"), title_justify="left")
+    return OnTerminal(table)
+
+
+@dataclass(frozen=True)
+class OnTerminal:
+    """A table that fits itself into the terminal: first its columns close up, then numbers and listings are folded.
+
+    Names stay whole, unless they leave numbers less than `FOLDED` characters.
+    """
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As rich asks for it."""
+        width = options.max_width
+        roomy = _on_terminal(self.table, padding=1)
+        if roomy.__rich_measure__(console, options.update(width=UNLIMITED)).maximum <= width:
+            yield roomy
+        else:
+            yield _on_terminal(self.table, padding=0, whole=_least(self.table) <= width)
+
+
+def _on_terminal(table: Table, padding: int, whole: bool = True) -> RichTable:
+    title = Text(table.title, style="bold")
+    out = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, padding))
     for column in table.columns:
         heading = f"{column.group}\n{column.heading}" if column.group else column.heading
-        out.add_column(Text(heading + column.arrow), justify="right" if column.numeric else "left")
+        out.add_column(
+            Text(heading + column.arrow),
+            justify="right" if column.numeric else "left",
+            no_wrap=column.name and whole,
+            overflow="fold",
+        )
     for section in table.sections:
         above: Sequence[Cell] = ()
         for row in section:
@@ -104,6 +140,15 @@ def terminal(table: Table) -> RichTable:
             above = row
         out.add_section()
     return out
+
+
+def _least(table: Table) -> int:
+    """How wide whole names are with folded numbers beside them; a space is left of every column and right of all."""
+    least = len(table.columns) + 1
+    for i, column in enumerate(table.columns):
+        shown = [column.heading, *(row[i].plain for row in table.rows)] if column.name else []
+        least += max((cell_len(text) for text in shown), default=FOLDED)
+    return least
 
 
 def _bar(cells: Iterable[str]) -> str:

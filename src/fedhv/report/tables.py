@@ -11,6 +11,7 @@ from fedhv.report.comparison import (
     SETTING,
     Metric,
     Value,
+    compared,
     comparison,
     count,
     final,
@@ -87,7 +88,7 @@ def per_task(study: Study) -> Table:
             rows.append((*names, *accuracy, *row_of(by_label, labels, Metric("Loss", final(f"loss.{i}"), False, 3))))
         if rows:
             sections.append(tuple(rows))
-    caption = f"Final accuracy and loss of every task, {spread_of(study)}. {RANKING}"
+    caption = f"Final accuracy and loss of every task, {spread_of(compared(study))}. {RANKING}"
     return Table("per-task", "Per task", caption, columns, tuple(sections))
 
 
@@ -104,7 +105,8 @@ def ablations(study: Study) -> Table:
     ]
     heads = (SETTING, METHOD, Column("Ablation", numeric=False), Column("Variant", numeric=False))
     columns = (*heads, *(metric.column for metric in metrics), Column("Runs"))
-    caption = f"One hyper-parameter varied, {spread_of(study)}. {RANKING} Rankings are within each ablation."
+    shown = [group for setting in study.settings for sweep in setting.sweeps for group in sweep.groups]
+    caption = f"One hyper-parameter varied, {spread_of(shown)}. {RANKING} Rankings are within each ablation."
     return Table("ablations", "Ablations", caption, columns, tuple(sections))
 
 

@@ -19,7 +19,7 @@ from fedhv.report.reading import RunData, table
 Variant = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
 
-NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "training.rounds", "references.")
+NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "references.")
 """What may differ between runs of one method without making them variants of it."""
 
 
@@ -46,6 +46,7 @@ FACTORS = {
     "federation.participants": Factor("Participation", "M", "M"),
     "training.local_steps": Factor("Local steps", "K", "K"),
     "training.batch_size": Factor("Batch size", "b", "b"),
+    "training.rounds": Factor("Rounds", "T", "T"),
     "federation.clients": Factor("Clients", "N", "N"),
     "federation.alpha": Factor("Dirichlet concentration", "α", r"\alpha"),
     "server_lr": Factor("Server learning rate", "η_g", r"\eta_g"),
@@ -76,7 +77,7 @@ def variants(runs: Sequence[RunData]) -> list[Variant]:
 
     The default of a hyper-parameter is the value that most of the distinct configurations share: where one factor
     at a time is varied, it is the centre of the star. In doubt it is the shipped setting's value, then the most
-    frequent one.
+    frequent one, then the largest number of rounds: a trial is not what a study is about.
     """
     flat = [hyper_parameters(run) for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each))
@@ -136,7 +137,8 @@ def _default(key: str, configurations: Sequence[Mapping[str, Any]], shipped: Any
     shared = Counter(frozen(each[key]) for each in distinct.values())
     runs = Counter(frozen(each[key]) for each in configurations)
     values = {frozen(each[key]): each[key] for each in configurations}
-    best = max(values, key=lambda text: (shared[text], text == frozen(shipped), runs[text]))
+    longest = max(values, key=lambda text: sort_key(values[text])) if key == "training.rounds" else None
+    best = max(values, key=lambda text: (shared[text], text == frozen(shipped), runs[text], text == longest))
     return values[best]
 
 

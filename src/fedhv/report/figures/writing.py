@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -73,9 +74,17 @@ def figures_of(setting: SettingStudy, looks: Mapping[str, Style]) -> Iterator[tu
         yield "slacks", balance.slacks(setting)
     if setting.sweeps:
         yield "ablations", ablation.panels_of(setting)
+    last_parts = Counter((sweep.method, _last_part(sweep.key)) for sweep in setting.sweeps)
     for sweep in setting.sweeps:
-        yield f"ablation-{file_name(sweep.method)}-{file_name(sweep.key.rpartition('.')[2])}", ablation.curves(sweep)
+        # `training.rounds` and `calibration.rounds` may both be varied
+        alone = last_parts[sweep.method, _last_part(sweep.key)] == 1
+        key = _last_part(sweep.key) if alone else sweep.key
+        yield f"ablation-{file_name(sweep.method)}-{file_name(key)}", ablation.curves(sweep)
     yield "costs", costs.costs(setting, looks)
+
+
+def _last_part(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 @dataclass
