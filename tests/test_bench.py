@@ -16,6 +16,7 @@ from fedhv import FedHVError, InputError, Uniform
 from fedhv.bench import Measurement, Source, choose_engines, measure
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.benchmarks.random_images import SHAPES, random_problem
+from fedhv.cli.bench import _table
 from fedhv.client import Client
 from fedhv.config import load_setting, shipped_settings
 from fedhv.engines import Sequential, heap
@@ -121,6 +122,15 @@ def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, mon
     assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as asked")]
     choices, _ = choose_engines(["stacked"], "cpu", "auto", problem, plan)
     assert [choice.reason for choice in choices] == ["the model cannot be stacked: it cannot"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.0081, "12,346"), (2.0, "50"), (40.0, "2.5"), (3000.0, "0.0333"), (1.0, "100")]
+)
+def test_slow_settings_show_significant_digits(seconds, shown):
+    table = _table([Measurement("sequential", "cpu", "float32", seconds=(seconds,), every=1, steps=100)])
+    (column,) = [column for column in table.columns if column.header == "client-steps/s"]
+    assert list(column.cells) == [shown]
 
 
 def test_the_share_of_evaluation_follows_the_setting():

@@ -20,6 +20,7 @@ import torch
 
 from fedhv import toml
 from fedhv.config import Setting, method_tables
+from fedhv.cores import usable_cores
 from fedhv.engines import Choice
 from fedhv.errors import FedHVError, InputError
 from fedhv.files import make_folder, write_atomic
@@ -220,7 +221,7 @@ def _connected(jobs: int | None) -> Iterator[None]:
     except ConnectionError:
         if os.environ.get("RAY_ADDRESS"):
             raise FedHVError(f"There is no Ray cluster at {os.environ['RAY_ADDRESS']} (RAY_ADDRESS).") from None
-        ray.init(num_cpus=jobs or os.cpu_count(), include_dashboard=False, **quiet)
+        ray.init(num_cpus=jobs or usable_cores(), include_dashboard=False, **quiet)
     try:
         yield
     finally:

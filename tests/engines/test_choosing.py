@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -132,7 +131,7 @@ LOCAL = LocalTraining(10, 32, 0.1)
     ],
 )
 def test_auto_looks_at_the_cores_the_model_and_the_cohort(monkeypatch, model, participants, cores, engine, reason):
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("fedhv.engines.choosing.usable_cores", lambda: cores)
     problem = replace(everything_random(), model=model)
     choice = choose_engine("auto", "cpu", problem=problem, plan=Plan(1, participants, LOCAL))
     assert (choice.engine, choice.reason, choice.worth_saying) == (engine, reason, True)

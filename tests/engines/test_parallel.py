@@ -19,7 +19,8 @@ from fedhv.messages import Train
 from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (3.0, 3.0)
-METHODS = (FedHV(reference=REFERENCE, report=2), Uniform(), FSMGDA(), FedCMOO())
+REPORTS = tuple(FedHV(reference=REFERENCE, report=report) for report in (2, 1, "all"))
+METHODS = (REPORTS[0], Uniform(), FSMGDA(), FedCMOO(), *REPORTS[1:])
 PLAN = Plan(rounds=3, participants=4, local=LocalTraining(3, 8, 0.1, momentum=0.9))
 
 
@@ -30,7 +31,7 @@ def problem() -> Problem:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.label)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.label}{getattr(method, 'report', '')}")
 def test_any_number_of_workers_gives_the_same_bits(problem, method, workers):
     expected = list(simulate(Sequential(problem), method, PLAN))
     with Parallel(problem, workers=workers) as engine:
@@ -150,7 +151,7 @@ def test_gradients_of_another_run_are_never_taken_for_ones_own(problem):
 
 
 def test_auto_takes_the_workers_where_there_are_cores(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("fedhv.engines.choosing.usable_cores", lambda: 2)
     assert choose_engine("auto", "cpu").engine == "parallel"
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr("fedhv.engines.choosing.usable_cores", lambda: 1)
     assert choose_engine("auto", "cpu").engine == "sequential"

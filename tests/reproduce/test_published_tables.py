@@ -1,14 +1,19 @@
 """The paper's numbers: complete, consistent with one another, and what the settings say."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from fedhv.config import load_setting
 from fedhv.errors import InputError
+from fedhv.reference import read_reference
 from fedhv.reproduce import published
 from fedhv.reproduce.comparison import paper_ranks
 from fedhv.reproduce.experiments import ABLATED, SWEEPS, TWO_TASKS
 from fedhv.reproduce.plan import METHODS, SETTINGS
 from fedhv.reproduce.published import Printed, results
+from fedhv.resolve import resolve_reference
 
 HIGHER = {
     "mean_accuracy": True, "worst_accuracy": True, "mean_loss": False, "hypervolume": True, "accuracy": True,
@@ -148,6 +153,22 @@ def test_the_settings_hold_the_papers_references():
     for reference in published.training_references():
         for name in reference.settings:
             assert load_setting(name).references["paper"] == tuple(value.mean for value in reference.values)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_takes_the_reference_that_we_calibrated(name):
+    """`--reference ours` has one value for every task, from the calibration that is kept in results/study."""
+    setting = load_setting(name)
+    tasks = range(len(setting.references["paper"]))
+    ours = resolve_reference("ours", setting, SimpleNamespace(tasks=[SimpleNamespace(name=f"T{i}") for i in tasks]))
+    assert ours.provenance.source == f"{name}, ours"
+    assert ours.values != setting.references["paper"]
+    assert ours.values == load_setting(setting.calibration.setting or name).references["ours"]
+    study = Path(__file__).parents[2] / "results" / "study"
+    if study.exists():  # an unpacked package has no results
+        kept = read_reference(study / name / "reference.toml")
+        assert ours.values == tuple(round(value, 6) for value in kept.values)
+        assert kept.provenance.setting == (setting.calibration.setting or name)
 
 
 # --- bad files --------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """`fedhv reproduce`, as a user types it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from fedhv.cli.reproduce import _duration
+from fedhv.cli.reproduce import _duration, _in_all
+from fedhv.reproduce.estimate import Forecast
 
 pytestmark = pytest.mark.usefixtures("six")
 ONE = (
@@ -74,6 +76,44 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert [run["state"] for run in listed["runs"]] == ["finished", "finished"]
     other = command("reproduce", "main", *ONE, "--dry-run", "--rounds", 9)
     assert "`training.rounds` is 2 there and should be 9" in other.out
+
+
+def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command):
+    command("reproduce", "main", *ONE, "-q")
+    wanted = ("reproduce", "main", *ONE, "--dry-run", "--rounds", 9, "--seeds", "0,1")
+    done = command(*wanted)
+    assert done.out.count("blocks") == 2
+    said = " ".join(done.out.split())
+    assert "2 of 4 to run; time: about under 1 s in all, as measured here. 2 runs are in the way: they cannot" in said
+    tables = json.loads(command(*wanted, "--json").out)
+    assert (tables["to_do"], tables["blocked"], tables["unknown"]) == (2, 2, 0)
+    assert [run["blocks"] for run in tables["runs"]] == [run["state"] == "other" for run in tables["runs"]]
+    assert command("reproduce", "main", *ONE, "--rounds", 9, "--seeds", "0,1").code == 2  # as was said
+
+
+def test_without_measurements_and_datasets_a_dry_run_says_roughly_how_long(command, six, monkeypatch, tmp_path):
+    monkeypatch.setattr("fedhv.reproduce.extrapolate.SECONDS", 0.01)
+    six["multimnist"].write_text(six["multimnist"].read_text().replace("problems:benchmark", "multimnist"))
+    dry = ("reproduce", "main", "--dry-run", "--out", "r", "--seeds", "0", "--data", tmp_path / "nothing")
+    done = command(*dry, "--settings", "multimnist")
+    assert done.code == 0
+    assert done.out.count("missing") == 5 == done.out.count("about") - 1
+    said = " ".join(done.out.split())
+    assert "5 of 5 to run; time: about" in said
+    assert "roughly, extrapolated from a few steps on random images on this machine (may be off by a factor" in said
+    tables = json.loads(command(*dry, "--settings", "multimnist,mnist-fmnist", "--json").out)
+    assert (tables["to_do"], tables["rough"], tables["unknown"]) == (10, 5, 5)
+    assert tables["seconds"] > 0
+    assert not (tmp_path / "r").exists()
+
+
+def test_on_a_gpu_the_estimate_is_said_to_be_too_long():
+    run = Forecast("multimnist/fedhv-seed0", "multimnist", "fedhv", 0, "missing", 0, 9, 120.0, rough=True)
+    measured = replace(run, rough=False)
+    assert _in_all([run, measured], gpu=True) == (
+        "2 of 2 to run; time: about 4 min in all, as measured here; 1 of them roughly, extrapolated from a few steps "
+        "on random images on this machine (more than it will take: a GPU computes many clients at once)."
+    )
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,14 @@ def _table(measured: Sequence[Measurement]) -> Table:
             f"{each.device} {each.precision}",
             f"{each.round:.4g}",
             f"{min(each.seconds):.4g}–{max(each.seconds):.4g}",
-            f"{each.steps_per_second:,.0f}",
+            _significant(each.steps_per_second),
             f"{each.evaluation:.4g}",
             f"{100 * each.evaluation_share:.0f} %",
             f"{each.memory / 1e6:,.0f} MB",
         )
     return table
+
+
+def _significant(number: float) -> str:
+    """Three significant digits, whole numbers from a hundred on: "0.0412", "3.5", "12,345"."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

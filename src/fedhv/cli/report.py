@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from fedhv.cli.options import output_console, say_line
+from fedhv.cores import usable_cores
 from fedhv.report.render import terminal
 from fedhv.report.watch import Server, Watcher
 from fedhv.report.writing import Report, write_report
@@ -42,7 +42,7 @@ def report(
 ) -> None:
     """Make tables, figures and a page from runs, finished or still going on."""
     began = time.monotonic()
-    made = write_report(folders, out, figures=figures, jobs=jobs or os.cpu_count() or 1, data=data)
+    made = write_report(folders, out, figures=figures, jobs=jobs or usable_cores(), data=data)
     if not quiet:
         _print(made, time.monotonic() - began)
 

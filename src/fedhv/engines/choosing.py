@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedhv.cores import usable_cores
 from fedhv.engines.base import Engine
 from fedhv.engines.mappable import why_not_mappable
 from fedhv.engines.parallel import Parallel, can_fork
@@ -112,7 +112,7 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Plan | None) -
     clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
     if device.type == "cuda":
         return "stacked", f"a GPU{clients}"
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     if cores == 1:
         return "sequential", "one core"
     if multiprocessing.current_process().daemon or multiprocessing.parent_process() is not None:

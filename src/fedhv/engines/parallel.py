@@ -9,7 +9,6 @@ among the workers as well, chunk by chunk of the test examples.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhv.cohort import Cohort
+from fedhv.cores import usable_cores
 from fedhv.engines.base import Engine
 from fedhv.engines.shared import Board, Note
 from fedhv.errors import FedHVError, InputError
@@ -86,7 +86,7 @@ class Parallel(Engine):
             raise InputError("The engine 'parallel' computes on the CPU. Use --engine stacked on a GPU.")
         if not can_fork():
             raise InputError("The engine 'parallel' needs a system that can fork. Use --engine sequential.")
-        self.count = workers or os.cpu_count() or 1
+        self.count = workers or usable_cores()
         self._board = Board(self.layout, places=2 * self.count)
         self._workers: list[_Worker] = []
         self._seats: dict[int, int] = {}

@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedhv import toml
-from fedhv.config import completed
 from fedhv.errors import InputError
-from fedhv.folders import UNPROTECTED, differences, read_summary
+from fedhv.folders import UNPROTECTED, computed, differences, read_summary
 from fedhv.history import read_history
 from fedhv.reference import Reference, read_reference
 from fedhv.reproduce.plan import METHODS, Plan, PlannedRun, Variant
 
 State = Literal["finished", "interrupted", "missing", "other", "damaged"]
-
-IMMATERIAL = ("description", "references")
-"""What of a setting may differ without making another run of it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
         return Found(run, folder, "missing")
     try:
         tables = toml.read(path)
-        there, planned = (_computed(each) for each in (tables.get("setting", {}), run.config()))
+        there, planned = (computed(each) for each in (tables.get("setting", {}), run.config()))
         ran = tables.get("run")
         reports = ran.get("reports", UNPROTECTED) if isinstance(ran, dict) else UNPROTECTED
         differs = next(differences(there, planned), next(differences(reports, UNPROTECTED, "run.reports"), None))
@@ -83,11 +79,6 @@ def find(run: PlannedRun, folder: Path) -> Found:
     except InputError as error:
         return Found(run, folder, "damaged", note=str(error).rstrip("."))
     return Found(run, folder, "finished", len(history), "", summary, history, reference)
-
-
-def _computed(setting: dict[str, Any]) -> dict[str, Any]:
-    """What of a setting decides what its runs compute."""
-    return {key: value for key, value in completed(setting).items() if key not in IMMATERIAL}
 
 
 def absences(found: Sequence[Found]) -> list[str]:

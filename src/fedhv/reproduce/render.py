@@ -77,7 +77,8 @@ def rankings_sheet(
         f"the best is in {best}; a tie contradicts no order. Where printed means are equal, the paper's marks decide."
     )
     headings = (*heads[:-1], "Metric", "Ours", "Paper", "Agree")
-    table = Table(name, title, caption, tuple(Column(h, numeric=False) for h in headings), (rows,) if rows else ())
+    columns = tuple(Column(h, numeric=False, listing=h in ("Ours", "Paper")) for h in headings)
+    table = Table(name, title, caption, columns, (rows,) if rows else ())
     return Sheet(name, [_ranking_record(each, heads) for each in found], table)
 
 

@@ -12,6 +12,7 @@ from fedhv.reproduce.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.reproduce.estimate import Forecast, forecasts
 from fedhv.reproduce.experiments import EXPERIMENTS, Selection, chosen, make_plan
 from fedhv.reproduce.found import Found, absences, look, mixtures, strangers
+from fedhv.reproduce.narrowed import marked
 from fedhv.reproduce.output import Output, Sheet, write_outputs
 from fedhv.reproduce.running import Options, calibrations, run_missing
 from fedhv.study import StudyObserver
@@ -64,7 +65,7 @@ def rehearse(what: str, options: Options, selection: Selection | None = None) ->
     selection = selection or Selection()
     plan = make_plan(_left(what, selection), selection)
     found = look(plan, options.out)
-    return forecasts(found, calibrations(plan, found, options), options.out)
+    return forecasts(found, calibrations(plan, found, options), options)
 
 
 def _left(what: str, selection: Selection) -> list[str]:
@@ -90,7 +91,8 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     lacks = absences(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
     notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
-    return Output(name, EXPERIMENTS[name].title, tuple(_sheets(name, mine, selection, out)), notes)
+    sheets = marked(name, _sheets(name, mine, selection, out), mine)
+    return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
 
 
 def _sheets(name: str, found: Sequence[Found], selection: Selection, out: Path) -> list[Sheet]:
