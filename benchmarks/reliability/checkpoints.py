@@ -1,6 +1,6 @@
 """Every bit of a checkpoint flipped, every length it can be cut to: is the damage noticed?
 
-    python benchmarks/reliability/checkpoints.py
+    python benchmarks/reliability/checkpoints.py [--out FOLDER]
 
 A damaged newest checkpoint must give way to the one before, with a note; two damaged ones must be refused. Neither may
 ever be loaded. Bytes are told apart by what they are: header length, header, numbers of the model, of the weights, of
@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import RESULTS, Log, figure, machine, table, write_csv
+from common import Notes, figure, machine, out_folder, table, write_csv
 
 
 def classes(content: bytes) -> list[str]:
@@ -54,7 +54,8 @@ def damaged(content: bytes) -> Iterator[tuple[str, str, bytes]]:
         )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    out = out_folder(__doc__, arguments)
     import torch
 
     from fedhv import InputError, State
@@ -64,7 +65,7 @@ def main() -> None:
         rng = torch.Generator().manual_seed(seed)
         return State(torch.rand(40, generator=rng), torch.rand(2, generator=rng), {"reference": torch.rand(2, generator=rng).double()})  # fmt: skip # noqa: E501
 
-    log = Log(RESULTS / "checkpoints.txt")
+    log = Notes()
     log(machine())
     outcomes: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as temporary:
@@ -89,7 +90,6 @@ def main() -> None:
             except InputError:
                 outcomes[name, how, "both damaged: refused"] += 1
     rows = [{"bytes": n, "damage": h, "outcome": o, "count": c} for (n, h, o), c in sorted(outcomes.items())]
-    write_csv(RESULTS / "checkpoints.csv", rows)
     log(table(("bytes", "damage", "outcome", "count"), [tuple(row.values()) for row in rows]))
     wrong = sum(row["count"] for row in rows if row["outcome"] in ("WRONG", "LOADED SILENTLY"))
     total = sum(row["count"] for row in rows)
@@ -106,7 +106,9 @@ def main() -> None:
         axes.set_title(f"{total} damaged checkpoints, {wrong} loaded silently")
         axes.legend(frameon=False)
 
-    figure(RESULTS / "checkpoints", draw)
+    write_csv(out / "checkpoints.csv", rows)
+    log.write(out / "checkpoints.txt")
+    figure(out / "checkpoints", draw)
     if wrong:
         raise SystemExit("damage was not noticed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import os
 import platform
@@ -61,6 +62,35 @@ class Log:
     def __call__(self, text: str = "") -> None:
         print(text, flush=True)
         print(text, file=self._file, flush=True)
+
+
+class Notes:
+    """Prints, and keeps what was printed until the experiment is over: one that breaks off leaves no file."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def __call__(self, text: str = "") -> None:
+        print(text, flush=True)
+        self._lines.append(text)
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in self._lines), encoding="utf-8")
+
+
+def out_folder(description: str | None, arguments: Sequence[str] | None = None) -> Path:
+    """The command line of an experiment that has nothing to choose but where its files go."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the tables and figures [default: results/reliability]"
+    )
+    out: Path = parser.parse_args(arguments).out
+    if out.exists() and not out.is_dir():
+        parser.error(f"--out should be a folder. Found the file {out}.")
+    return out
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,6 +1,6 @@
 """A disk that fills up, a folder that may no longer be written, a folder that vanishes: while a run goes on.
 
-    sudo python benchmarks/reliability/disk.py
+    sudo python benchmarks/reliability/disk.py [--out FOLDER]
 
 Each happens for real after the third round of a run: a small file system of its own is filled to the last byte, the
 permissions of the folder are taken away from the user that the run belongs to, the folder is deleted. The run must
@@ -15,10 +15,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common import RESULTS, Log, machine, table, write_csv
+from common import Notes, machine, out_folder, table, write_csv
 
 NOBODY = 65534
 CHANGES = ["training.rounds=40", "evaluation.every=10", "training.local_steps=2"]
@@ -79,11 +79,12 @@ def trouble(
     return message, kept
 
 
-def main() -> None:
-    log = Log(RESULTS / "disk.txt")
-    log(machine())
+def main(arguments: Sequence[str] | None = None) -> None:
+    out = out_folder(__doc__, arguments)
     if os.geteuid() != 0:
         raise SystemExit("this needs root: it mounts a file system and changes users")
+    log = Notes()
+    log(machine())
     from problems import SETTING
     from runs_on_disk import contents
 
@@ -132,10 +133,15 @@ def main() -> None:
         judge("not writable", folder, *trouble(setting, folder, home / "said2", took, gave, NOBODY))
 
         folder = place / "vanishing"
-        gone: Callable[[], object] = lambda: shutil.rmtree(folder)  # noqa: E731
-        judge("folder vanished", folder, *trouble(setting, folder, place / "said3", gone, lambda: None, None))
-    write_csv(RESULTS / "disk.csv", rows)
+
+        def vanish() -> None:
+            # Renamed first: the run writes on while its files are deleted, and could make new ones among them.
+            shutil.rmtree(folder.rename(place / "vanished"))
+
+        judge("folder vanished", folder, *trouble(setting, folder, place / "said3", vanish, lambda: None, None))
     log(table(list(rows[0]), [tuple(row.values()) for row in rows]))
+    write_csv(out / "disk.csv", rows)
+    log.write(out / "disk.txt")
     if not all(row["resumed_identical"] and "TRACEBACK" not in str(row["said"]) for row in rows):
         raise SystemExit("something was lost")
 
