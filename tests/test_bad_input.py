@@ -177,7 +177,7 @@ def test_corrupt_checkpoints_are_refused_and_everything_stays(command, folder):
 def test_another_run_in_the_folder_is_refused_and_stays(command, folder):
     assert command("run", "small.toml", "--method", "uniform", "--out", "r").code == 0
     before = everything(folder)
-    assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r"), "holds a run already")
+    assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r"), "holds this run already")
     assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r", "--seed", 1, "--resume"),
                    "`run.seed` was 0 and is now 1")  # fmt: skip
     assert everything(folder) == before

@@ -80,6 +80,47 @@ def test_another_setting_may_be_calibrated_under(tmp_path):
     assert reference.values != calibrate(load_setting(str(path), ["calibration.setting=small"])).values
 
 
+@pytest.fixture
+def family(tmp_path, monkeypatch):
+    """Two shipped settings; `one` is calibrated under `two`."""
+    (tmp_path / "two.toml").write_text(SETTING.replace("alpha = 0.5", "alpha = 50.0"))
+    (tmp_path / "one.toml").write_text(SETTING.replace("[calibration]\n", '[calibration]\nsetting = "two"\n'))
+    shipped = {name: tmp_path / f"{name}.toml" for name in ("one", "two")}
+    monkeypatch.setattr("fedhv.config.shipped_settings", lambda: shipped)
+
+
+@pytest.mark.parametrize("change", ["federation.participants=2", "training.local_steps=1"])
+def test_changes_that_would_not_reach_the_calibration_are_refused(change, family, command):
+    done = command("calibrate", "one", "--set", change)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "'one' is calibrated under 'two'" in done.err
+    assert "--set calibration.setting=one" in done.err
+    assert not Path("one-reference.toml").exists()
+    assert command("run", "one", "--set", change, "--out", "r").code == 2
+    assert not Path("r").exists()
+    assert command("run", "one", "--set", change, "--set", "calibration.setting=one", "--out", "r").code == 0
+    assert read_reference(Path("r/reference.toml")).provenance.setting == "one"
+    own = command("calibrate", "one", "--set", change, "--set", "calibration.setting=one", "--out", "own.toml")
+    assert own.code == 0
+    assert read_reference(Path("own.toml")).values == read_reference(Path("r/reference.toml")).values
+
+
+def test_changes_that_a_calibration_never_sees_are_not_refused(family, command):
+    changes = ["--set", "training.rounds=1", "--set", "evaluation.every=1", "--set", "calibration.margin=0.5"]
+    assert command("calibrate", "one", *changes, "--out", "kept.toml").code == 0
+    assert command("compare", "one", "--rounds", 1, "--seeds", 0, "--methods", "fedhv", "--out", "s").code == 0
+    assert read_reference(Path("s/reference.toml")).provenance.setting == "two"
+    frozen = ["--set", "federation.participants=2", "--reference", "kept.toml"]
+    assert command("run", "one", "--rounds", 1, *frozen, "--out", "r").code == 0
+
+
+def test_a_setting_calibrated_under_itself_takes_its_changes(family, command):
+    changed = ["--set", "calibration.setting=two", "--set", "federation.participants=2"]
+    assert command("calibrate", "two", *changed, "--out", "a.toml").code == 0
+    assert command("calibrate", "two", "--out", "b.toml").code == 0
+    assert read_reference(Path("a.toml")).values != read_reference(Path("b.toml")).values
+
+
 # --- runs that calibrate ----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from problems import SETTING, everything_random
 from runs_on_disk import contents, save_every_round
 
 import fedhv.jobs
-from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, run
+from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, compare, run
 from fedhv.checkpoint import NAME as CHECKPOINT
 from fedhv.checkpoint import PREVIOUS
 from fedhv.engines import choose_engine
@@ -184,21 +184,35 @@ def test_two_corrupt_checkpoints_are_refused_and_everything_stays(tmp_path, monk
 def test_a_folder_with_a_run_is_not_overwritten_without_being_asked(tmp_path):
     play(METHODS["uniform"], tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(InputError, match=r"holds a run already. Go on with it by --resume"):
+    with pytest.raises(InputError, match=r"holds this run already. Go on with it by --resume"):
         play(METHODS["uniform"], tmp_path)
     assert contents(tmp_path) == before
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path):
     first = play(METHODS["fedhv"], tmp_path)
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "config.toml"}
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     again = play(METHODS["fedhv"], tmp_path, resume=True)
     assert again.summary == first.summary
     assert again.history == first.history
     assert again.reference == first.reference
     assert all((again.state_dict[name] == value).all() for name, value in first.state_dict.items())
-    after = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "config.toml"}
+    after = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert after == before
+
+
+@pytest.mark.parametrize("again", ["run", "compare"])
+def test_where_a_finished_run_was_computed_stays_on_record(again, tmp_path):
+    options = {"rounds": 2, "override": CHANGES}
+    folder = tmp_path / "uniform-seed3"
+    run(everything_random(), "uniform", seed=3, out=folder, engine="sequential", **options)
+    before = contents(folder)
+    if again == "run":
+        run(everything_random(), "uniform", seed=3, out=folder, engine="stacked", resume=True, **options)
+    else:
+        compare(everything_random(), ["uniform"], [3], out=tmp_path, engine="stacked", **options)
+    assert 'engine = "sequential"' in (folder / "config.toml").read_text()
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -210,6 +224,17 @@ def test_another_run_is_not_resumed_in_its_place(method, rounds, key, tmp_path):
         play(METHODS["uniform"], tmp_path, Watch(2))
     with pytest.raises(InputError, match=f"is of another run: .*{key}"):
         play(method, tmp_path, resume=True, rounds=rounds)
+
+
+def test_a_run_goes_on_where_its_setting_offers_more_references_than_it_did(setting_file, tmp_path):
+    """What a setting merely offers decides nothing: the reference of the run has a file of its own."""
+    with pytest.raises(Interrupted):
+        run(str(setting_file), "fedhv", rounds=4, out=tmp_path / "r", reference=[3.0, 3.0], observer=Watch(2))
+    setting_file.write_text(setting_file.read_text() + "[references]\nlooser = [4.0, 4.5]\n")
+    with pytest.raises(InputError, match="holds another reference than the given one"):
+        run(str(setting_file), "fedhv", rounds=4, out=tmp_path / "r", reference="looser", resume=True)
+    went_on = run(str(setting_file), "fedhv", rounds=4, out=tmp_path / "r", resume=True)
+    assert (went_on.summary["rounds"], went_on.reference.values) == (4, (3.0, 3.0))
 
 
 def test_a_run_is_not_resumed_with_another_reference(tmp_path):

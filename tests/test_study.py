@@ -286,6 +286,43 @@ def test_a_single_seed_has_no_deviation():
     assert "80.00 ±" not in text
 
 
+def compared(width, seeds=(0, 1), methods=("uniform", "fsmgda", "fedcmoo", "fedhv")):
+    """The lines of a comparison on a terminal of so many columns, and its caption."""
+    table = comparison_table([summary(m, seed, 80.0 + seed, 1.0 + seed / 10) for m in methods for seed in seeds], width)
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text().splitlines(), table.caption
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (109, None), (108, "tasks"), (85, "tasks"), (80, "tasks, s"), (72, "tasks, s, MB"), (60, "tasks, s, MB, HV"),
+        (50, "tasks, s, MB, HV, MeanLoss"), (20, "tasks, s, MB, HV, MeanLoss"),
+    ],
+)  # fmt: skip
+def test_a_narrow_terminal_leaves_out_columns_and_never_a_method(width, left_out):
+    lines, caption = compared(width)
+    assert all(any(line.startswith(f"  {m} ") for line in lines) for m in ("uniform", "fsmgda", "fedcmoo", "fedhv"))
+    assert "…" not in "".join(lines)
+    if left_out is None:
+        assert "left out" not in caption
+    else:
+        assert caption.endswith(f"; left out for want of width: {left_out}")
+    if width >= 50:
+        assert sum("80.50 ± 0.71   80.50 ± 0.71" in line for line in lines) == 4
+        assert max(map(len, lines)) <= width
+
+
+def test_a_caption_speaks_of_what_is_there():
+    assert compared(160)[1] == (
+        "mean ± sample standard deviation; bold is best, underlined second; MB and s include calibration"
+    )
+    assert compared(160, seeds=(0,))[1] == "bold is best, underlined second; MB and s include calibration"
+    assert compared(160, seeds=(0,), methods=("fedhv",))[1] == "MB and s include calibration"
+    assert "calibration" not in compared(60)[1]
+
+
 def test_names_in_square_brackets_are_shown_as_they_are():
     assert "[faint]" in printed(summary_table(summary("a", 0, 80.0, 1.0))).export_text()
     assert "[faint] %" in printed(comparison_table([summary("a", 0, 80.0, 1.0)], 160)).export_text()

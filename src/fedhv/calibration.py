@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedhv.config import Setting, override_setting
+from fedhv.config import Setting, as_shipped, override_setting
+from fedhv.divergence import exploded
 from fedhv.engines import Choice, choose_engine
-from fedhv.errors import InputError
+from fedhv.errors import Diverged, InputError
 from fedhv.folders import check_folder
 from fedhv.jobs import Job
 from fedhv.methods import FedHV, Method, Uniform
@@ -49,6 +51,8 @@ def calibrate(
     )
     runs = [job.execute(observer) for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)]
     tasks = tuple(task.name for task in examples.tasks)
+    for run in runs:
+        _check_calm([record["report"] for record in run.history], tasks, setting.evaluation.explosion)
     reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
@@ -59,6 +63,7 @@ def calibrated_under(setting: Setting, problem: Problem | None, data: str | None
     other = setting.calibration.setting
     if other is None or other == setting.name:
         return (setting, problem) if problem is not None else resolve(setting, data=data)
+    _refuse_ignored_changes(setting)
     under, examples = resolve(other, data=data)
     if problem is not None:
         names, found = ([task.name for task in each.tasks] for each in (problem, examples))
@@ -67,6 +72,20 @@ def calibrated_under(setting: Setting, problem: Problem | None, data: str | None
                 f"`calibration.setting` should have the tasks {', '.join(names)}. Found those of '{other}'."
             )
     return under, examples
+
+
+def _refuse_ignored_changes(setting: Setting) -> None:
+    """Changes of a shipped setting do not reach the other setting that it is calibrated under."""
+    shipped, other = as_shipped(setting.name), setting.calibration.setting
+    if shipped is None or shipped.calibration.setting != other:
+        return  # whoever writes a setting or chooses `calibration.setting` decides that by themselves
+    rounds = shipped.training.rounds  # a calibration has rounds of its own
+    if (setting.federation, replace(setting.training, rounds=rounds)) != (shipped.federation, shipped.training):
+        raise InputError(
+            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would count "
+            f"for nothing. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
+            "reference with --reference."
+        )
 
 
 Rule = tuple[Any, ...]
@@ -119,6 +138,18 @@ def _jobs(
         Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None, purpose="calibration")
         for seed in rule.seeds
     ]
+
+
+def _check_calm(reports: list[list[float]], tasks: tuple[str, ...], factor: float) -> None:
+    """A reference from losses that have run away would switch their tasks off for good."""
+    for i, name in enumerate(tasks):
+        first, highest = reports[0][i], max(report[i] for report in reports)
+        if exploded(highest, first, factor):
+            raise Diverged(
+                f"In the calibration the loss of task '{name}' rose from {first:.4g} to {highest:.4g}, more than "
+                f"{factor:g} times (`evaluation.explosion`): training diverges. Lower the method's local_lr, or bring "
+                "the task's targets to a common scale."
+            )
 
 
 def _reference(

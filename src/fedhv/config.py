@@ -184,6 +184,15 @@ class Setting:
         """A method with this setting's hyper-parameters."""
         return make_method(name, self.methods.get(name))
 
+    def chosen(self, method: object) -> Method:
+        """A method as a user gives it: its name, or the object."""
+        if isinstance(method, Method):
+            return method
+        if not isinstance(method, str):
+            call = f" Write {method.__name__}()." if isinstance(method, type) else ""
+            raise InputError(f"A method should be a name or an object such as FedHV(). Found {method!r}.{call}")
+        return self.method(method)
+
     def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
         """What a run of this method does."""
         t = self.training
@@ -235,6 +244,11 @@ def load_setting(name: str, overrides: Iterable[str] = ()) -> Setting:
     else:
         raise unknown("setting", name, shipped, hint="A setting of your own is the path of a .toml file.")
     return setting_from_tables(toml.read(path), overrides, default_name=path.stem)
+
+
+def as_shipped(name: str) -> Setting | None:
+    """The setting of this name as it comes with the package, if there is one."""
+    return load_setting(name) if name in shipped_settings() else None
 
 
 def setting_from_tables(tables: Mapping[str, Any], overrides: Iterable[str] = (), default_name: str = "") -> Setting:

@@ -64,7 +64,7 @@ def check_determinism(
     """
     observer = observer or Observer()
     setting, problem = resolve(what, override, rounds, data)
-    chosen = method if isinstance(method, Method) else setting.method(method)
+    chosen = setting.chosen(method)
     rehearse(problem)
     choice = choose_engine("sequential" if engine == "auto" else engine, device, precision, problem)
     if engine == "auto" and choice.device.type != "cpu":

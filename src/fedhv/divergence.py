@@ -13,6 +13,14 @@ def worst_task(evaluation: Evaluation) -> TaskScore:
     return max(evaluation.tasks, key=lambda task: task.loss if math.isfinite(task.loss) else math.inf)
 
 
+def exploded(loss: float, first: float, factor: float) -> bool:
+    """Whether a loss is more than so many times what it was at first.
+
+    Losses may be negative, such as likelihoods of densities: the factor is one of their size, above where they began.
+    """
+    return not loss <= first + (factor - 1) * (abs(first) or 1.0)
+
+
 def check_explosion(evaluation: Evaluation, baseline: float | None, factor: float, number: int) -> float:
     """Raise where a test loss has run away; returns what later ones are compared with.
 
@@ -27,9 +35,7 @@ def check_explosion(evaluation: Evaluation, baseline: float | None, factor: floa
         raise diverged(f"After round {number} the test loss of task '{worst.name}' is")
     if baseline is None:
         return worst.loss
-    # Losses may be negative, such as likelihoods of densities: the factor is one of their size, above where they began.
-    size = abs(baseline) or 1.0
-    if not worst.loss <= baseline + (factor - 1) * size:
+    if exploded(worst.loss, baseline, factor):
         raise Diverged(
             f"After round {number} the test loss of task '{worst.name}' is {worst.loss:.4g}, more than {factor:g} "
             f"times (`evaluation.explosion`) the first evaluation's {baseline:.4g}: the run has diverged. Lower the "

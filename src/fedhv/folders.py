@@ -104,6 +104,8 @@ def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
     check_folder(folder, config, resume)
     make_folder(folder)
+    if holds_run(folder) and os.path.exists(folder / "summary.json"):
+        return  # a finished run: where it was computed is on record, whatever machine looks at it later
     write_atomic(folder / "config.toml", toml.write(config))
 
 
@@ -112,10 +114,10 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     if os.path.exists(folder) and not folder.is_dir():
         raise InputError(f"{folder} should be a folder. Found a file.")
     if holds_run(folder):
-        if not resume:
-            raise InputError(f"{folder} holds a run already. Go on with it by --resume, or choose another --out.")
         path = folder / "config.toml"
         _same_run(path, toml.read(path), config)
+        if not resume:
+            raise InputError(f"{folder} holds this run already. Go on with it by --resume, or choose another --out.")
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
 
@@ -127,13 +129,25 @@ def _entries(folder: Path) -> set[str]:
         raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
+IMMATERIAL = ("description", "references")
+"""What of a setting may differ without making another run of it: the reference that a run uses has its own file."""
+
+
+def computed(setting: Any) -> Any:
+    """What of a setting's tables decides what its runs compute."""
+    tables = completed(setting)
+    if not isinstance(tables, dict):
+        return tables
+    return {key: value for key, value in tables.items() if key not in IMMATERIAL}
+
+
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """What a run computes must not change when it is resumed; where it is computed may."""
     read_back = toml.read_text(toml.write(new))
     was_, now_ = (
         {
             "run": {"reports": UNPROTECTED} | tables.get("run", {}),
-            "setting": completed(tables.get("setting", {})),
+            "setting": computed(tables.get("setting", {})),
         }
         for tables in (old, read_back)
     )

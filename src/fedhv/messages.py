@@ -23,6 +23,7 @@ from torch import Tensor
 from fedhv.aggregation import Aggregate, aggregate_reports
 from fedhv.cohort import Cohort, ReportBudget
 from fedhv.compression import Compressed
+from fedhv.errors import InputError
 from fedhv.parameters import Layout
 
 Size = dict[str, int]
@@ -193,7 +194,8 @@ class TrainReplies(Replies):
 
     def report(self, aggregate: Aggregate, trim: float = 0.0) -> Tensor:
         """F̂ᵗ as the mean, the median or the trimmed mean of the clients' reports, in double precision."""
-        assert self.reports is not None, "this request asked for no report"
+        if self.reports is None:
+            raise InputError('This request asked for no report. Ask for one: Train(…, report="all").')
         return aggregate_reports(self.reports.double(), aggregate, trim)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -121,6 +121,7 @@ class Benchmark:
             )
         if not self.tasks:
             raise InputError(f"Problem '{self.name}' should have at least one task. Found none.")
+        _check_tasks(self.name, self.tasks)
         names = [task.name for task in self.tasks]
         if len(set(names)) < len(names):
             raise InputError(f"Problem '{self.name}' should name every task differently. Found {names}.")
@@ -174,7 +175,9 @@ class Problem(Benchmark):
             name: What tables call the problem.
             options: `prepare`, `augment`, `heads` as in `Benchmark`.
         """
-        parts = [Examples.of(inputs, targets) for inputs, targets in clients]
+        tasks = tuple(tasks)
+        _check_tasks(name, tasks)
+        parts = [_examples(f"client {k}'s examples", each) for k, each in enumerate(clients)]
         for k, part in enumerate(parts):
             _check(name, f"client {k}'s", part, tasks)
             _check_alike(k, part, parts[0])
@@ -188,12 +191,38 @@ class Problem(Benchmark):
         return cls(
             name=name,
             model=model,
-            tasks=tuple(tasks),
+            tasks=tasks,
             train=train,
-            test=Examples.of(*test),
+            test=_examples("the test examples", test),
             clients=Clients(np.arange(len(train), dtype=np.int64), offsets),
             **options,
         )
+
+
+def _check_tasks(problem: str, tasks: Sequence[Any]) -> None:
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise InputError(
+                f"The tasks of problem '{problem}' should be made by classification, multilabel, regression or Task. "
+                f"Found {task!r}."
+            )
+
+
+def _examples(whose: str, given: Any) -> Examples:
+    """Inputs and a list of targets, as a user gives them."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise InputError(f"Problem: {whose} should be inputs and a list of targets, (x, [y1, y2]). {_found(given)}")
+    inputs, targets = given
+    if isinstance(targets, str | Mapping) or not isinstance(targets, Iterable) or getattr(targets, "ndim", 2) < 2:
+        raise InputError(
+            f"Problem: the targets of {whose} should be a list, an array for every task. {_found(targets)}"
+        )
+    return Examples.of(inputs, list(targets))
+
+
+def _found(given: Any) -> str:
+    size = f" of {len(given)}" if isinstance(given, Sequence) else ""
+    return f"Found a {type(given).__name__}{size}."
 
 
 def _many(values: Any, what: str) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +30,15 @@ def resolve(
 
 def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:
     """The setting that `what` stands for; loads no data."""
+    if isinstance(override, str | Mapping):
+        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
     changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
     if isinstance(what, str):
         return load_setting(what, changes)
     if isinstance(what, Setting):
         return override_setting(what, changes)
+    if not isinstance(what, Problem):
+        raise InputError(f"Expected a setting's name or file, a Setting or a Problem. Found {what!r}.")
     given = setting_of(what)
     setting = override_setting(given, changes)
     for name in ("clients", "samples_per_client", "partition", "alpha", "strata", "seed"):

@@ -20,6 +20,7 @@ from fedhv.problem import Problem
 from fedhv.reference import Reference, read_reference
 from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
+from fedhv.watch import warn_of
 
 
 def run(
@@ -58,7 +59,7 @@ def run(
     """
     seed = as_seed(seed)
     setting, problem = resolve(what, override, rounds, data)
-    chosen = method if isinstance(method, Method) else setting.method(method)
+    chosen = setting.chosen(method)
     given = resolve_reference(reference, setting, problem)
     if given is not None and not takes_reference(chosen):
         raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
@@ -71,9 +72,12 @@ def run(
     if given is None and needs_reference(chosen):
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume)
-    observer = Announcing(observer or Observer(), str(choice) if choice.worth_saying else "")
-    ready = prepare(job, observer, data)
-    return ready if isinstance(ready, Result) else ready.execute(observer)
+    watching = Announcing(observer or Observer(), str(choice) if choice.worth_saying else "")
+    ready = prepare(job, watching, data)
+    result = ready if isinstance(ready, Result) else ready.execute(watching)
+    if observer is None:
+        warn_of(result.summary)
+    return result
 
 
 def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Result:

@@ -18,7 +18,7 @@ from fedhv.errors import FedHVError, diverged
 from fedhv.faults import NO_FAULTS, Faults
 from fedhv.intake import Intake
 from fedhv.messages import Refusal, Replies, Request
-from fedhv.methods.base import Conversation, Method, State
+from fedhv.methods.base import Conversation, Method, State, check_conversation, check_state
 from fedhv.metrics import Evaluation
 from fedhv.parameters import Layout, initial_model
 from fedhv.random import Purpose, torch_seed
@@ -176,7 +176,10 @@ def _play(
             there = population if isinstance(population, int) else population()
             cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local, attempt)
             conversation = method.round(state)
-            return (yield from _converse(conversation, replace(cohort, intake=intake), intake, layout, tally))
+            check_conversation(method, conversation)
+            after = yield from _converse(conversation, replace(cohort, intake=intake), intake, layout, tally)
+            check_state(method, after, state)
+            return after
         except TooFewReplies as few:
             if tally.attempts < plan.screening.attempts:
                 continue

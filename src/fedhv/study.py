@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from fedhv.calibration import calibrate, calibrated_under, check_calibration
 from fedhv.cluster import check_ray, on_ray
 from fedhv.config import Setting
+from fedhv.cores import usable_cores
 from fedhv.engines import Choice, choose_engine
 from fedhv.errors import FedHVError, InputError, unknown
 from fedhv.files import make_folder
@@ -27,6 +27,7 @@ from fedhv.reference import Reference, read_reference
 from fedhv.rehearsal import rehearse
 from fedhv.resolve import resolve, resolve_reference
 from fedhv.runs import prepare
+from fedhv.watch import warn_of
 
 SEEDS = (0, 42, 2026)
 """The paper's."""
@@ -140,7 +141,7 @@ def compare(
         data: As for `run`.
         observer: Is told about progress.
     """
-    observer = observer or StudyObserver()
+    unwatched, observer = observer is None, observer or StudyObserver()
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` should be at least 1. Found {jobs}.")
     if executor not in EXECUTORS:
@@ -149,14 +150,16 @@ def compare(
         check_ray()
         if isinstance(what, Problem):
             raise InputError("A problem of your own stays in this process. For --executor ray name a setting.")
+    _several("methods", methods)
+    _several("seeds", seeds)
     setting, problem = resolve(what, override, rounds, data)
-    chosen = [method if isinstance(method, Method) else setting.method(method) for method in methods]
-    _distinct("methods", [method.label for method in chosen])
+    chosen = [setting.chosen(method) for method in methods]
+    _distinct("methods", [method.label for method in chosen], " Variants of a method are studies with an `out` each.")
     seeds = [as_seed(seed) for seed in seeds]
     _distinct("seeds", seeds)
     rehearse(problem)  # bad input is found before anything is written
     choice = choose_engine(engine, device, precision, problem, setting.plan(chosen[0], seeds[0]))
-    workers = 1 if isinstance(what, Problem) else min(jobs or os.cpu_count() or 1, len(seeds) * len(chosen))
+    workers = 1 if isinstance(what, Problem) else min(jobs or usable_cores(), len(seeds) * len(chosen))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
@@ -199,12 +202,17 @@ def compare(
         observer.runs([_progress(each, history) for each, history in followed])
 
     if executor == "ray":
-        return _complete(on_ray(study, jobs, tick))
-    if choice.engine == "stacked":
-        return together(study, problem, jobs or len(study), observer)
-    if workers == 1:
-        return one_by_one(study, problem, observer)
-    return _complete(in_processes(study, workers, tick))
+        summaries = _complete(on_ray(study, jobs, tick))
+    elif choice.engine == "stacked":
+        summaries = together(study, problem, jobs or len(study), observer)
+    elif workers == 1:
+        summaries = one_by_one(study, problem, observer)
+    else:
+        summaries = _complete(in_processes(study, workers, tick))
+    if unwatched:
+        for summary in summaries:
+            warn_of(summary)
+    return summaries
 
 
 def _shared_reference(
@@ -287,6 +295,11 @@ def _progress(each: StudyRun, history: Following) -> Progress:
     return each.label, history.count, each.setting.training.rounds, history.last_evaluated
 
 
-def _distinct(name: str, values: Sequence[Any]) -> None:
+def _several(name: str, values: object) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"`{name}` should be a list. Found {values!r}.")
+
+
+def _distinct(name: str, values: Sequence[Any], remedy: str = "") -> None:
     if not values or len(set(values)) < len(values):
-        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.")
+        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.{remedy}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -38,8 +39,15 @@ class Task:
     outputs: int | None = None
 
 
+def _whole(number: object) -> bool:
+    """Python's whole numbers and NumPy's."""
+    return isinstance(number, SupportsIndex) and not isinstance(number, bool)
+
+
 def classification(name: str, classes: int) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy."""
+    if not _whole(classes) or classes < 2:
+        raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 1:
@@ -63,6 +71,8 @@ def classification(name: str, classes: int) -> Task:
 
 def multilabel(name: str, labels: int) -> Task:
     """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right."""
+    if not _whole(labels) or labels < 1:
+        raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 2 or targets.shape[1] != labels:

@@ -12,7 +12,8 @@ A policy says what follows:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -49,6 +50,26 @@ class ReferenceBreached(FedHVError):
         """The same with the tasks' names."""
         found = ", ".join(f"'{tasks[each.task]}' {each.event} (slack {each.slack:.4g})" for each in self.breaches)
         return ReferenceBreached(f"{self} Found {found}.", self.breaches)
+
+
+def too_low(summary: Mapping[str, Any]) -> str | None:
+    """What a run's summary says about its reference, as a sentence without its end; None where it held."""
+    watch = summary.get("watch")
+    if not watch:
+        return None
+    count, raised = watch["rounds"], ", ".join(str(each["round"]) for each in watch["raised"])
+    return (
+        f"the reference was too low in {count} round{'s' if count > 1 else ''}, first in round {watch['first_round']}, "
+        f"lowest slack {watch['lowest_slack']:.4g}" + (f"; raised in round {raised}" if raised else "")
+    )
+
+
+def warn_of(summary: Mapping[str, Any]) -> None:
+    """Warn a caller whom nobody else tells that a reference did not hold, unless it was raised as asked."""
+    said = too_low(summary)
+    if said and not summary["watch"]["raised"]:
+        run = f"{summary['method']} seed {summary['seed']}"
+        warnings.warn(f"{run}: {said}. Calibrate it anew, or with a larger margin.", stacklevel=3)
 
 
 def check_watch(policy: object, slack: object, margin: object) -> None:

@@ -85,6 +85,30 @@ class Method(ABC):
         """One round."""
 
 
+def check_conversation(method: Method, conversation: object) -> None:
+    """Whether a method, perhaps of a user's own, begins a round as it should."""
+    if not isinstance(conversation, Generator):
+        found = type(conversation).__name__
+        raise InputError(
+            f"Method '{method.label}': `round` should yield requests, such as fedhv.Train. It returned a {found}."
+        )
+
+
+def check_state(method: Method, after: object, before: State) -> None:
+    """Whether it ends a round as it should: with a State like the one before."""
+    if not isinstance(after, State):
+        found = type(after).__name__
+        raise InputError(f"Method '{method.label}': `round` should return a fedhv.State. It returned a {found}.")
+    for name in ("model", "weights"):
+        wanted, found = getattr(before, name).shape, getattr(after, name)
+        if not isinstance(found, Tensor) or found.shape != wanted:
+            what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(
+                f"Method '{method.label}': the State's `{name}` should be a tensor of {wanted.numel()} numbers. "
+                f"Found {what}."
+            )
+
+
 def takes_reference(method: Method) -> bool:
     """Whether it has a hyper-parameter `reference`, as FedHV does; a method of one's own may."""
     return hasattr(method, "reference")

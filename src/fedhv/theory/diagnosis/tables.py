@@ -51,7 +51,10 @@ def models_table(found: Diagnosis) -> Table:
     )
     error, bound = found.mean_report_error
     if error is not None:
-        table.caption += f"report error, mean over the measured rounds: {_number(error)}, bound {_number(bound)}"
+        table.caption += (
+            f"report error, mean over the measured rounds: {_number(error)}, bound on its expectation: {_number(bound)}"
+            " (one run may lie above it)"
+        )
     return table
 
 

@@ -1,0 +1,115 @@
+"""What people give the Python interface by mistake, and what it tells them unasked."""
+
+import warnings
+
+import numpy as np
+import pytest
+from problems import Small, quadratic
+
+import fedhv
+
+X, Y = np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1])
+
+
+def own(**changes):
+    given = {"tasks": [fedhv.classification("kind", 2)], "clients": [(X, [Y])], "test": (X, [Y])}
+    return fedhv.Problem.from_clients(Small, **(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fedhv.run(quadratic(), fedhv.FedHV), r"Found <class .*FedHV'>\. Write FedHV\(\)\.$"),
+        (lambda: fedhv.run(quadratic(), 3), r"A method should be a name or an object such as FedHV\(\)\. Found 3\.$"),
+        (lambda: fedhv.run(None), r"a setting's name or file, a Setting or a Problem\. Found None\.$"),
+        (lambda: fedhv.run(quadratic(), override="a.b=1"), r"`override` should be a list .* Found 'a\.b=1'\.$"),
+        (lambda: fedhv.run(quadratic(), override={"a.b": 1}), r"`override` should be a list"),
+        (lambda: fedhv.compare(quadratic(), seeds=0, out="x"), r"`seeds` should be a list\. Found 0\.$"),
+        (lambda: fedhv.compare(quadratic(), "fedhv", out="x"), r"`methods` should be a list\. Found 'fedhv'\.$"),
+        (
+            lambda: fedhv.compare(quadratic(), [fedhv.FedHV(local_lr=0.1), fedhv.FedHV(local_lr=0.2)], out="x"),
+            r"none twice\. Found \['fedhv', 'fedhv'\]\. Variants of a method are studies with an `out` each\.$",
+        ),
+        (lambda: fedhv.classification("kind", "4"), r"Task 'kind' should have at least 2 classes\. Found '4'\.$"),
+        (lambda: fedhv.classification("kind", 1), r"at least 2 classes\. Found 1\.$"),
+        (lambda: fedhv.multilabel("marks", 0), r"at least 1 label\. Found 0\.$"),
+        (lambda: own(tasks=["kind"]), r"should be made by classification, .* Found 'kind'\.$"),
+        (
+            lambda: own(clients=[X]),
+            r"client 0's examples should be inputs and a list of targets, .* Found a ndarray\.$",
+        ),
+        (lambda: own(clients=[(X, Y)]), r"the targets of client 0's examples should be a list, .* Found a ndarray\.$"),
+        (lambda: own(clients=[(X, [Y], 3)]), r"client 0's examples .* Found a tuple of 3\.$"),
+        (lambda: own(test={"x": X}), r"the test examples should be .* Found a dict\.$"),
+    ],
+)
+def test_what_the_python_interface_is_given_by_mistake_is_said_in_one_line(call, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fedhv.InputError, match=said):
+        call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_classes_may_be_counted_by_numpy():
+    assert fedhv.classification("kind", np.int64(3)).outputs == 3
+    fedhv.Problem.from_clients(Small, [fedhv.classification("kind", 2)], [(X, Y[None])], (X, Y[None]))
+
+
+def test_python_warns_of_a_reference_that_is_too_low(tmp_path):
+    low = r"fedhv seed 0: the reference was too low in 2 rounds, first in round 1, lowest slack -.* Calibrate it anew"
+    with pytest.warns(UserWarning, match=low):
+        fedhv.run(quadratic(), rounds=2, reference=[1e-6] * len(quadratic().tasks))
+    with pytest.warns(UserWarning, match=low):
+        fedhv.compare(quadratic(), ["fedhv"], [0], rounds=2, reference=[1e-6] * len(quadratic().tasks), out=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fedhv.run(quadratic(), rounds=2, reference=[1e6] * len(quadratic().tasks))
+
+
+def test_a_calibration_whose_losses_run_away_gives_no_reference(tmp_path):
+    with pytest.raises(fedhv.FedHVError, match=r"In the calibration the loss of task '.*' rose from .* Lower the"):
+        fedhv.run(
+            quadratic(), fedhv.FedHV(local_lr=2.5), rounds=2, out=tmp_path / "run", override=["calibration.rounds=3"]
+        )
+    assert not (tmp_path / "run" / "reference.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (lambda state, replies: state.model, r"`round` should return a fedhv\.State\. It returned a Tensor\.$"),
+        (
+            lambda state, replies: fedhv.State(state.model, np.ones(2)),
+            r"`weights` should be a tensor of 2 numbers\. Found",
+        ),
+        (
+            lambda state, replies: fedhv.State(state.model[:1], state.weights),
+            r"`model` should be .* Found shape \(1,\)",
+        ),
+        (
+            lambda state, replies: replies.mean_report(),
+            r'asked for no report\. Ask for one: Train\(…, report="all"\)\.',
+        ),
+    ],
+)
+def test_a_method_of_ones_own_that_ends_a_round_wrongly_is_told_how(ending, said):
+    class Mine(fedhv.Method):
+        name = "mine"
+
+        def round(self, state):
+            replies = yield fedhv.Train(state.model, state.weights)
+            return ending(state, replies)
+
+    with pytest.raises(fedhv.InputError, match=said):
+        fedhv.run(quadratic(), Mine(), rounds=1)
+
+
+def test_a_method_of_ones_own_that_yields_nothing_is_told_so():
+    class Mine(fedhv.Method):
+        name = "mine"
+
+        def round(self, state):
+            return state
+
+    with pytest.raises(fedhv.InputError, match=r"Method 'mine': `round` should yield requests, .* returned a State\.$"):
+        fedhv.run(quadratic(), Mine(), rounds=1)
