@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, TypeGuard
+from typing import Any, SupportsIndex, TypeGuard
 
 from fedhv.errors import InputError
 
@@ -13,12 +13,14 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_whole(value: object) -> TypeGuard[SupportsIndex]:
+    """A whole number, NumPy's too."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+
+
 def as_seed(value: Any) -> int:
     """A run's seed: a whole number from 0, NumPy's too."""
-    try:
-        seed = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        seed = -1
+    seed = operator.index(value) if is_whole(value) else -1
     if seed < 0:
         raise InputError(f"A seed should be a whole number from 0. Found {value!r}.")
     return seed

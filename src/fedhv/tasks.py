@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedhv.errors import InputError
+from fedhv.numbers import is_whole
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) of n examples to n numbers."""
@@ -39,14 +39,9 @@ class Task:
     outputs: int | None = None
 
 
-def _whole(number: object) -> bool:
-    """Python's whole numbers and NumPy's."""
-    return isinstance(number, SupportsIndex) and not isinstance(number, bool)
-
-
 def classification(name: str, classes: int) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy."""
-    if not _whole(classes) or classes < 2:
+    if not is_whole(classes) or classes < 2:
         raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
 
     def check(targets: Tensor) -> None:
@@ -71,7 +66,7 @@ def classification(name: str, classes: int) -> Task:
 
 def multilabel(name: str, labels: int) -> Task:
     """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right."""
-    if not _whole(labels) or labels < 1:
+    if not is_whole(labels) or labels < 1:
         raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
 
     def check(targets: Tensor) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from fedhv.statistics import Spread, ranks
+from fedhv.terminal import natural_width
 from fedhv.watch import too_low
 
 COLUMNS = (
@@ -24,7 +24,6 @@ COLUMNS = (
 TASKS = "tasks"
 LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
 """Where a terminal is too narrow for all columns; the accuracies stay."""
-UNLIMITED = 1_000_000
 
 Value = Callable[[dict[str, Any]], float]
 """A number of a run's summary."""
@@ -74,7 +73,7 @@ def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:
     columns, left_out = _columns(runs), []
     table = _compared(title, methods, columns)
     for part in LEFT_OUT_FIRST:
-        if _needed(table) <= width:
+        if natural_width(table) <= width:
             break
         if any(column.part == part for column in columns):
             left_out.append(part)
@@ -126,11 +125,6 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) ->
     for name in methods:
         table.add_row(Text(name), *(column.cells[name] for column in columns))
     return table
-
-
-def _needed(table: Table) -> int:
-    """How wide a table is where nothing limits it."""
-    return Console(width=UNLIMITED).measure(table).maximum
 
 
 def _caption(runs: Mapping[str, Sequence[dict[str, Any]]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:

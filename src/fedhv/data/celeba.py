@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
 from fedhv.cores import usable_cores
 from fedhv.data.arrays import read_arrays, write_arrays
-from fedhv.data.files import listing, opened, present
+from fedhv.data.files import listing, opened, present, sha256
 from fedhv.data.locate import missing
 from fedhv.errors import InputError
 
@@ -78,6 +77,11 @@ class Faces:
     lists: str = ""
 
 
+def arrays_of(folder: Path, split: str) -> Path:
+    """Where the arrays of a split are kept."""
+    return folder / f"celeba-{SIDE}x{SIDE}-{split}.npz"
+
+
 def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Faces]:
     """CelebA's training and test splits, from the kept arrays or, the first time, from the JPEGs.
 
@@ -89,7 +93,7 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
         progress: Told how many images are resized.
     """
     folder = root / FOLDER
-    caches = {split: folder / f"celeba-{SIDE}x{SIDE}-{split}.npz" for split in SPLITS}
+    caches = {split: arrays_of(folder, split) for split in SPLITS}
     kept = [path for path in caches.values() if present(path)]
     originals = all(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST))
     if len(kept) == len(caches):
@@ -132,11 +136,7 @@ _LOG = logging.getLogger(__name__)
 
 def fingerprint(folder: Path) -> str:
     """SHA-256 of the two lists: changes when another image, attribute or partition is listed."""
-    digests = []
-    for name in (ATTRIBUTE_LIST, PARTITION_LIST):
-        with opened(folder / name) as file:
-            digests.append(hashlib.file_digest(cast(Any, file), "sha256").digest())
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    return " ".join(sha256(folder / name, sys.maxsize)[0] for name in (ATTRIBUTE_LIST, PARTITION_LIST))
 
 
 def _differs(folder: Path, kept: dict[str, Faces]) -> str:
@@ -151,7 +151,7 @@ def _differs(folder: Path, kept: dict[str, Faces]) -> str:
         listed = {name for name, number in partition.items() if number == SPLITS[split]}
         if (faces.lists and faces.lists != now) or listed != set(faces.names.tolist()):
             return (
-                f"{folder / f'celeba-{SIDE}x{SIDE}-{split}.npz'}: expected the {len(listed)} {split} images of the "
+                f"{arrays_of(folder, split)}: expected the {len(listed)} {split} images of the "
                 f"lists beside it, found {len(faces.names)} made by other lists."
             )
     return ""

@@ -16,6 +16,7 @@ from fedhv.data.celeba import (
     PARTITION_LIST,
     SIDE,
     SPLITS,
+    arrays_of,
     read_faces,
     read_lists,
 )
@@ -66,7 +67,7 @@ def presence(root: Path) -> dict[str, Presence]:
         n = len(_there(root / source.folder, source))
         found[name] = _presence(n == len(source.files), n > 0)
     folder = root / FOLDER
-    kept = [present(folder / f"celeba-{SIDE}x{SIDE}-{split}.npz") for split in SPLITS]
+    kept = [present(arrays_of(folder, split)) for split in SPLITS]
     originals = [present(folder / name) for name in (ATTRIBUTE_LIST, PARTITION_LIST)]
     originals.append(present(folder / IMAGES) and bool(listing(folder / IMAGES)))
     found[FOLDER] = _presence(all(kept) or all(originals), any(kept) or any(originals))
@@ -119,14 +120,14 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
 def _celeba(folder: Path) -> list[Finding]:
     findings = []
     for split in SPLITS:
-        path = folder / f"celeba-{SIDE}x{SIDE}-{split}.npz"
+        path = arrays_of(folder, split)
         if present(path):
             findings.append(_checked(path, partial(_kept, path, split)))
     if present(folder / IMAGES) or present(folder / ATTRIBUTE_LIST) or present(folder / PARTITION_LIST):
         findings.append(_checked(folder / IMAGES, partial(_originals, folder)))
     elif len(findings) == 1:
         absent = next(s for s in SPLITS if f"-{s}.npz" not in findings[0].path.name)
-        path = folder / f"celeba-{SIDE}x{SIDE}-{absent}.npz"
+        path = arrays_of(folder, absent)
         findings.append(Finding("CelebA", path, "missing", "not there, and neither are the JPEGs to make it from"))
     how = "not there; `fedhv data download celeba` shows its terms and where to put its files"
     return findings or [Finding("CelebA", folder, "missing", how)]

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from fedhv.report.cells import Cell, Column, Table
 from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
+from fedhv.terminal import natural_width
 
 FOLDED = 5
 """Characters that a folded number needs to be read: "89.66" above "± 0.11"."""
-UNLIMITED = 1_000_000
 
 
 def markdown(table: Table) -> str:
@@ -115,7 +115,7 @@ class OnTerminal:
         """As rich asks for it."""
         width = options.max_width
         roomy = _on_terminal(self.table, padding=1)
-        if roomy.__rich_measure__(console, options.update(width=UNLIMITED)).maximum <= width:
+        if natural_width(roomy) <= width:
             yield roomy
         else:
             yield _on_terminal(self.table, padding=0, whole=_least(self.table) <= width)
