@@ -98,23 +98,12 @@ class Job:
         """What progress shows."""
         return f"{self.purpose or self.method.label} seed {self.seed}"
 
-    @property
-    def machine(self) -> dict[str, str]:
-        """Where and how the run is computed."""
-        choice = self.choice
-        return {
-            "engine": choice.engine,
-            "device": str(choice.device),
-            "precision": choice.precision,
-            "torch": torch.__version__,
-        }
-
     def config(self) -> dict[str, Any]:
         """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
-            "machine": self.machine | {"why": self.choice.reason},
+            "machine": self.choice.machine | {"why": self.choice.reason},
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
         }
 
@@ -262,7 +251,7 @@ class Execution:
             setting=job.setting.name,
             method=job.method.label,
             seed=job.seed,
-            machine=job.machine,
+            machine=job.choice.machine,
             participants=job.plan.participants,
             parameters=self.engine.layout.d,
             history=records,

@@ -124,3 +124,21 @@ def test_measured_times_come_first(monkeypatch, tmp_path):
     assert (in_turn["multimnist/fsmgda-seed0"].seconds, in_turn["multimnist/fsmgda-seed0"].rough) == (1000.0, True)
     assert (at_once["multimnist/fsmgda-seed0"].seconds, at_once["multimnist/fsmgda-seed0"].rough) == (500.0, True)
     assert (in_turn["multimnist/uniform-seed0"].seconds, in_turn["multimnist/uniform-seed0"].rough) == (0.0, False)
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(
+    ("was", "is_now"),
+    [('device = "cpu"', 'device = "cuda"'), ('precision = "float32"', 'precision = "tf32"'), ('torch = "', 'torch = "0.')],
+)
+def test_rounds_of_another_machine_do_not_count(monkeypatch, tmp_path, was, is_now):
+    monkeypatch.setattr("fedhv.reproduce.estimate.pace", lambda setting, choice: Pace(1.0, 1.0))
+    monkeypatch.setattr("fedhv.reproduce.estimate.extrapolated", lambda setting, method, parts, done: 1000.0)
+    options = Options(tmp_path / "r", jobs=1, engine="sequential")
+    reproduce("main", options, Selection(("multimnist",), ("uniform",), (0,)))
+    for config in options.out.rglob("config.toml"):
+        text = config.read_text()
+        assert was in text
+        config.write_text(text.replace(was, is_now))
+    forecast = rehearse("main", options, Selection(("multimnist",), ("uniform",), (0, 1)))[-1]
+    assert (forecast.name, forecast.seconds, forecast.rough) == ("multimnist/uniform-seed1", 1000.0, True)

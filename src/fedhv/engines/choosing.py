@@ -48,6 +48,16 @@ class Choice:
         return ENGINES[self.engine](problem, self.device, self.precision)
 
     @property
+    def machine(self) -> dict[str, str]:
+        """What a run's folder says about where and how it was computed."""
+        return {
+            "engine": self.engine,
+            "device": str(self.device),
+            "precision": self.precision,
+            "torch": torch.__version__,
+        }
+
+    @property
     def fixes(self) -> dict[str, Any]:
         """What of it changes what a run computes; this goes into the table `run` of `config.toml`."""
         return {}

@@ -1,6 +1,6 @@
 """How long the runs that are missing will take.
 
-Rounds that were measured in the same folder tell best. Where there are none, a few steps on random images do, roughly.
+Rounds that were measured in the same folder, on such a machine, tell best. Where there are none, a few steps on random images do, roughly.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Forecast:
 def forecasts(found: Sequence[Found], families: Sequence[str], options: Options) -> list[Forecast]:
     """Calibrations and runs in the order in which they will be done."""
     choice = choose_engine(options.engine, options.device, options.precision)
-    known, listed = measured(options.out), []
+    known, listed = measured(options.out, choice), []
     for under in families:
         setting = load_setting(under)
         rule = setting.calibration
@@ -130,17 +130,23 @@ class Measured:
     alone: bool
 
 
-def measured(out: Path) -> dict[Work, Measured]:
-    """For every kind of work that some run in the folder has done."""
+def measured(out: Path, choice: Choice) -> dict[Work, Measured]:
+    """For every kind of work that some run in the folder has done on such a machine as the choice is about.
+
+    Folders travel: a study that a GPU began says nothing about how long a CPU will take for the rest.
+    """
+    here = {key: choice.machine[key] for key in ("device", "precision", "torch")}
     seconds: dict[Work, dict[bool, list[float]]] = {}
     for folder, config in _configs(out):
         try:
-            setting, method = config["setting"], config["run"]["method"]
+            setting, method, machine = config["setting"], config["run"]["method"], config["machine"]
+            if here.items() - machine.items():
+                continue
             key = _work(setting["benchmark"], setting, method, setting["methods"][method])
-            alone = config["machine"]["engine"] == "sequential" and config["machine"]["device"] == "cpu"
+            alone = machine["engine"] == "sequential" and machine["device"] == "cpu"
             records = [float(record["seconds"]) for record in read_history(folder)]
             seconds.setdefault(key, {}).setdefault(alone, []).extend(records)
-        except (InputError, KeyError, TypeError, ValueError):
+        except (InputError, AttributeError, KeyError, TypeError, ValueError):
             continue  # a damaged run says nothing about time
     found = {}
     for key, kinds in seconds.items():
