@@ -26,6 +26,7 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, make_folder, sweep, write_atomic
 from fedhv.folders import MODEL, Result, check_folder, open_folder
 from fedhv.history import History
+from fedhv.interrupts import between_rounds
 from fedhv.jsonfile import write_object
 from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.observer import Observer
@@ -160,21 +161,9 @@ def execute_together(
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
         try:
-            for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
-                if isinstance(finished, FedHVError):
-                    executions[i].fail(finished)
-                    if len(jobs) > 1:  # the others go on, perhaps for hours
-                        observer.say(str(executions[i].failure))
-                    continue
-                executions[i].record(finished)
-                if executions[i].done == jobs[i].plan.rounds:
-                    executions[i].finish()  # at once: the others may yet be interrupted
-                while engine.notes:
-                    observer.say(engine.notes.pop(0))
-                if len(jobs) == 1:
-                    observer.round(finished)
-                else:
-                    tick(executions)
+            with between_rounds(not engine.interruptible) as now_is_fine:
+                for _ in _played(executions, engine, observer, tick):
+                    now_is_fine()
         except (KeyboardInterrupt, FedHVError) as stop:  # an engine that cannot go on stops all of them
             for execution in executions:
                 execution.save()
@@ -184,6 +173,30 @@ def execute_together(
                 raise
             executions[0].fail(stop)
         return [execution.failure or execution.finish() for execution in executions]
+
+
+def _played(
+    executions: Sequence[Execution], engine: Engine, observer: Observer, tick: Callable[[Sequence[Execution]], None]
+) -> Iterator[None]:
+    """Play all that is left in step, and record it; comes back after every round of any of them."""
+    alone = len(executions) == 1
+    for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
+        execution = executions[i]
+        if isinstance(finished, FedHVError):
+            execution.fail(finished)
+            if not alone:  # the others go on, perhaps for hours
+                observer.say(str(execution.failure))
+            continue
+        execution.record(finished)
+        if execution.done == execution.job.plan.rounds:
+            execution.finish()  # at once: the others may yet be interrupted
+        while engine.notes:
+            observer.say(engine.notes.pop(0))
+        if alone:
+            observer.round(finished)
+        else:
+            tick(executions)
+        yield
 
 
 class Execution:

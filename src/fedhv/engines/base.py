@@ -59,6 +59,11 @@ class Engine(ABC):
         """How many clients there are; an engine whose clients come and go gives a way to ask who is there."""
         return len(self.problem.clients)
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether Ctrl-C may come in the middle of a computation; a GPU's libraries may not survive that."""
+        return self.device.type != "cuda"
+
     @abstractmethod
     def ask(self, request: Request, cohort: Cohort) -> Replies:
         """The cohort's answers."""
