@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedhv.metrics import Evaluation, TaskScore
-from fedhv.statistics import Spread, ranks
+from fedhv.statistics import Paired, Spread, ranks
 
 
 def test_the_deviation_is_the_samples_not_the_populations():
@@ -76,3 +76,13 @@ def test_an_evaluation_is_written_with_its_tasks():
         {"name": "t1", "accuracy": 10.0, "loss": 2.0},
     ]
     assert set(written) == {"mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "tasks"}
+
+
+def test_the_mean_difference_has_students_interval():
+    # 1, 2, 3: mean 2, deviation 1, and Student's quantile of two degrees of freedom, 4.302653, over √3: ± 2.484138
+    paired = Paired.of([1.0, 2.0, 3.0])
+    assert (paired.mean, paired.count) == (2.0, 3)
+    assert (paired.low, paired.high) == (pytest.approx(-0.484138, abs=1e-6), pytest.approx(4.484138, abs=1e-6))
+    assert not paired.clear
+    assert Paired.of([1.0, 2.0, 3.0], confidence=0.8).clear  # ± 1.886/√3
+    assert Paired.of([-1.0, -2.0, -3.0], confidence=0.8).clear

@@ -51,7 +51,9 @@ def two_settings(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-@pytest.mark.parametrize("name", ["main", "loss-hv", "per-task", "last-ten", "ablations", "reference", "costs"])
+@pytest.mark.parametrize(
+    "name", ["main", "loss-hv", "differences", "per-task", "last-ten", "ablations", "reference", "costs"]
+)
 def test_tables_are_what_they_were(two_settings, name, ending):
     text = FORMATS[ending](two_settings[name])
     path = GOLDEN / f"{name}.{ending}"

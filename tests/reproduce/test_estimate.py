@@ -129,7 +129,11 @@ def test_measured_times_come_first(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(
     ("was", "is_now"),
-    [('device = "cpu"', 'device = "cuda"'), ('precision = "float32"', 'precision = "tf32"'), ('torch = "', 'torch = "0.')],
+    [
+        ('device = "cpu"', 'device = "cuda"'),
+        ('precision = "float32"', 'precision = "tf32"'),
+        ('torch = "', 'torch = "0.'),
+    ],
 )
 def test_rounds_of_another_machine_do_not_count(monkeypatch, tmp_path, was, is_now):
     monkeypatch.setattr("fedhv.reproduce.estimate.pace", lambda setting, choice: Pace(1.0, 1.0))

@@ -7,9 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fedhv.report.escape import latex_text
 from fedhv.statistics import Spread, ranks
 
 K = TypeVar("K", bound=Hashable)
+
+MINUS = "−"
 
 FIXED_UP_TO = 1e6
 """Larger numbers (the hypervolume of forty tasks) are written with a power of ten."""
@@ -113,6 +116,15 @@ class Table:
 def words(text: str, latex: str | None = None) -> Cell:
     """A cell of words."""
     return Cell(text, latex)
+
+
+def signed(value: float | None, digits: int, unit: str = "", rank: int | None = None) -> Cell:
+    """A difference, with its sign."""
+    if value is None:
+        return Cell("–")
+    number = f"{value:+.{digits}f}"
+    latex = rf"\textbf{{\boldmath${number}$}}" if rank == 1 else f"${number}$"
+    return Cell(number.replace("-", MINUS) + unit, latex + latex_text(unit), rank=rank, value=value)
 
 
 def ranked(values: Mapping[K, Sequence[float]], higher: bool | None, digits: int) -> dict[K, Cell]:

@@ -81,6 +81,13 @@ def final(metric: str) -> Value:
     return lambda run: None if run.evaluations.lacks(metric) else float(run.evaluations.values(metric)[-1])
 
 
+ACCURACIES = (
+    Metric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
+    Metric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
+)
+"""What methods are compared by first."""
+
+
 def values_of(group: Group, value: Value) -> list[float]:
     """One value for every run that counts and has it."""
     return [number for run in group.counted if (number := value(run)) is not None]

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedhv.report.cells import Cell, Column, Table
+from fedhv.report.cells import MINUS, Cell, Column, Table
 from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
 from fedhv.terminal import natural_width
 
@@ -207,7 +207,7 @@ def _or_empty(value: float | None) -> float | str:
 def _is_its_value(cell: Cell) -> bool:
     """Whether a cell says its value and nothing more, perhaps rounded: not "3/12", whose value only sorts it."""
     try:
-        float(cell.text)
+        float(cell.text.replace(MINUS, "-"))
     except ValueError:
         return False
     return cell.value is not None

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.comparison import (
+    ACCURACIES,
     METHOD,
     RANKING,
     SETTING,
@@ -21,6 +22,7 @@ from fedhv.report.comparison import (
     values_of,
 )
 from fedhv.report.diagnostics import costs, references
+from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Study, Sweep, method_title
 from fedhv.report.variants import value_text
@@ -30,17 +32,13 @@ LAST = 10
 
 def tables(study: Study) -> list[Table]:
     """Every table that has something to say."""
-    makers = (main, loss, per_task, last_ten, ablations, references, costs)
+    makers = (main, loss, differences, per_task, last_ten, ablations, references, costs)
     return [table for table in (make(study) for make in makers) if table.sections]
 
 
 def main(study: Study) -> Table:
     """MeanAcc and WorstAcc."""
-    metrics = (
-        Metric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
-        Metric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
-    )
-    return comparison(study, "main", "Mean and worst accuracy", "Final MeanAcc and WorstAcc (%)", metrics)
+    return comparison(study, "main", "Mean and worst accuracy", "Final MeanAcc and WorstAcc (%)", ACCURACIES)
 
 
 def loss(study: Study) -> Table:

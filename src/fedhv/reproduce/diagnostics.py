@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedhv.report.cells import Cell, Column, Table, words
+from fedhv.report.cells import Cell, Column, Table, signed, words
 from fedhv.reproduce import references
 from fedhv.reproduce.comparison import Entry, Metric, entries
 from fedhv.reproduce.experiments import EXPERIMENTS, Selection, family
@@ -14,7 +14,7 @@ from fedhv.reproduce.measures import diagnostics, megabytes, of_group, seconds, 
 from fedhv.reproduce.output import Records, Sheet
 from fedhv.reproduce.plan import SETTINGS, Variant
 from fedhv.reproduce.published import Printed, efficiency, reference_diagnostics, training_references
-from fedhv.reproduce.render import NONE, difference, paper_cell, rankings_sheet, values_sheet
+from fedhv.reproduce.render import NONE, paper_cell, rankings_sheet, values_sheet
 from fedhv.statistics import Spread
 
 DOWN, UP = "downlink_bytes", "uplink_bytes"
@@ -51,7 +51,7 @@ def _references(selection: Selection, out: Path) -> Sheet:
             value = ours.values[i] if ours is not None else None
             relative = None if value is None else 100 * (value / printed.mean - 1)
             mine = NONE if value is None else Cell(f"{value:.6f}", value=value)
-            rows.append((words(paper.family), words(task), mine, paper_cell(printed), difference(relative, 2, " %")))
+            rows.append((words(paper.family), words(task), mine, paper_cell(printed), signed(relative, 2, " %")))
             records.append(
                 {
                     "family": paper.family,
@@ -87,7 +87,7 @@ def _diagnostics(found: Sequence[Found], selection: Selection) -> Sheet:
                 words(setting),
                 NONE if ours is None else Cell(f"{ours.slack:.4f}", value=ours.slack),
                 paper_cell(paper.slack),
-                difference(gap, 4),
+                signed(gap, 4),
                 NONE if ours is None else Cell(f"{ours.floored}/{ours.out_of}", value=ours.floored),
                 Cell(f"{paper.floored}/{paper.out_of}", value=paper.floored),
             )

@@ -1,6 +1,7 @@
 """How long the runs that are missing will take.
 
-Rounds that were measured in the same folder, on such a machine, tell best. Where there are none, a few steps on random images do, roughly.
+Rounds that were measured in the same folder, on such a machine, tell best. Where there are none, a few steps on random
+images do, roughly.
 """
 
 from __future__ import annotations

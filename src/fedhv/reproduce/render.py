@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedhv.report.cells import Cell, Column, Table, words
+from fedhv.report.cells import Cell, Column, Table, signed, words
 from fedhv.report.groups import method_title
 from fedhv.reproduce.comparison import Entry, Ranking, rankings
 from fedhv.reproduce.output import Sheet
@@ -87,14 +87,6 @@ def order(places: Sequence[Sequence[str]], shown: Names = method_title) -> str:
     return ", ".join(" = ".join(shown(name) for name in place) for place in places)
 
 
-def difference(value: float | None, digits: int, unit: str = "") -> Cell:
-    """A signed number."""
-    if value is None:
-        return NONE
-    text = f"{value:+.{digits}f}"
-    return Cell(text.replace("-", "−") + unit, value=value)
-
-
 def paper_cell(value: Printed | None, rank: int | None = None) -> Cell:
     """What the paper prints."""
     if value is None:
@@ -108,7 +100,7 @@ def _mark(value: Printed, rank: int | None) -> int | None:
 
 def _cells(entry: Entry) -> list[Cell]:
     ours = NONE if entry.ours is None else Cell(spread=entry.ours, digits=entry.digits, rank=entry.our_rank)
-    return [ours, paper_cell(entry.paper, entry.paper_rank), difference(entry.difference, entry.digits)]
+    return [ours, paper_cell(entry.paper, entry.paper_rank), signed(entry.difference, entry.digits)]
 
 
 def _record(entry: Entry, heads: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""Whether one method is really better than another: their runs subtracted seed by seed.
+
+Runs with the same seed start from the same model and, of as many participants, ask the same clients in every round.
+What a seed makes easy or hard for all methods falls out of their difference.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedhv.report.cells import MINUS, Cell, Column, Table, signed, words
+from fedhv.report.comparison import ACCURACIES, SETTING, Metric
+from fedhv.report.escape import latex_text
+from fedhv.report.groups import Group, Study
+from fedhv.statistics import Paired
+
+
+def differences(study: Study) -> Table:
+    """Every pair of methods that have at least two seeds in common."""
+    sections = []
+    for setting in study.settings:
+        groups = [group for group in setting.groups if group.counted and not group.going]
+        # FedHV, the last in order, comes first: minus each of the others.
+        pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
+        rows = [_row(words(setting.name), *pair) for pair in pairs]
+        sections.append(tuple(row for row in rows if row is not None))
+    columns = [SETTING, Column("Methods", numeric=False)]
+    for metric in ACCURACIES:
+        columns += [Column(heading, metric.heading) for heading in ("Difference", "From", "To")]
+    caption = (
+        "Final accuracies of runs with the same seed, subtracted: the mean difference in points, and Student's 95 % "
+        "confidence interval for it. Bold where the interval leaves out 0; among many comparisons some do so by chance."
+    )
+    kept = tuple(section for section in sections if section)
+    return Table("differences", "Differences by seed", caption, (*columns, Column("Seeds")), kept)
+
+
+def _row(setting: Cell, minuend: Group, subtrahend: Group) -> tuple[Cell, ...] | None:
+    found = [_paired(minuend, subtrahend, metric) for metric in ACCURACIES]
+    counts = {each.count for each in found if each is not None}
+    if not counts:
+        return None
+    cells = [cell for each, metric in zip(found, ACCURACIES, strict=True) for cell in _cells(each, metric.digits)]
+    seeds = max(counts)
+    one, other = minuend.label, subtrahend.label
+    names = words(f"{one} {MINUS} {other}", f"{latex_text(one)} $-$ {latex_text(other)}")
+    return (setting, names, *cells, Cell(str(seeds), value=seeds))
+
+
+def _paired(minuend: Group, subtrahend: Group, metric: Metric) -> Paired | None:
+    """None with less than two seeds in which both have a finite value."""
+    first, second = _by_seed(minuend, metric), _by_seed(subtrahend, metric)
+    common = [first[seed] - second[seed] for seed in first if seed in second]
+    return Paired.of(common) if len(common) > 1 else None
+
+
+def _by_seed(group: Group, metric: Metric) -> dict[int, float]:
+    values = {run.seed: metric.value(run) for run in group.counted}
+    return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
+
+
+def _cells(paired: Paired | None, digits: int) -> tuple[Cell, Cell, Cell]:
+    if paired is None:
+        return Cell("–"), Cell("–"), Cell("–")
+    mean = signed(paired.mean, digits, rank=1 if paired.clear else None)
+    return mean, signed(paired.low, digits), signed(paired.high, digits)
