@@ -1,18 +1,27 @@
 """Ctrl-C where a computation must not be interrupted in the middle."""
 
+import math
 import os
 import signal
+import sys
 import threading
+import time
 
 import pytest
+import torch
+from observers import Watch
 from problems import everything_random
 from runs_on_disk import contents
 
-from fedhv import FedHV, interrupts, run
-from fedhv.engines import Sequential
+import fedhv.jobs
+from fedhv import FedHV, FedHVError, compare, run
+from fedhv.checkpoint import NAME as CHECKPOINT
+from fedhv.engines import Engine, Sequential, Stacked
 from fedhv.history import read_history
-from fedhv.interrupts import between_rounds
-from fedhv.jobs import Interrupted
+from fedhv.interrupts import held_back
+from fedhv.jobs import Execution, Interrupted
+
+SMALL = ["training.batch_size=4", "training.local_steps=2"]
 
 
 @pytest.fixture(autouse=True)
@@ -23,27 +32,28 @@ def as_on_the_command_line():
     signal.signal(signal.SIGINT, before)
 
 
-def press():
-    os.kill(os.getpid(), signal.SIGINT)
+def press(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
 
 
-def go_through(steps, wait=True):
-    """How many of the steps are begun before Ctrl-C is heard, and whether it is; "look" is where it may be."""
+# --- signals ----------------------------------------------------------------------------------------------
+
+
+def go_through(steps, **how):
+    """How many of the steps are begun before Ctrl-C is handled, and whether it is; "look" is where it may be."""
     begun = 0
     try:
-        with between_rounds(wait) as now_is_fine:
+        with held_back(**how) as held:
             for step in steps:
                 begun += 1
-                now_is_fine() if step == "look" else step()
+                held.handle() if step == "look" else step()
     except KeyboardInterrupt:
         return begun, True
     return begun, False
 
 
-def test_it_waits_until_it_may_be_heard(capfd):
-    twice_as_timeout_does = [press, press]
-    assert go_through(["look", *twice_as_timeout_does, list, "look", list]) == (5, True)
-    assert capfd.readouterr().err == "\nStopping after this round; Ctrl-C again stops at once.\n"
+def test_it_waits_until_it_may_be_handled():
+    assert go_through(["look", press, press, list, "look", list]) == (5, True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -52,33 +62,71 @@ def test_the_end_is_the_last_chance():
     assert go_through([list, "look"]) == (2, False)
 
 
-def test_a_second_one_is_heard_at_once(monkeypatch):
-    monkeypatch.setattr(interrupts, "SAME", 0.0)
-    assert go_through([press, press, list]) == (2, True)
+@pytest.mark.parametrize(("patience", "begun"), [(0.0, 3), (math.inf, 4)])
+def test_an_impatient_one_does_not_wait(patience, begun):
+    assert go_through([press, lambda: time.sleep(0.05), press, list], patience=patience) == (begun, True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_error_is_not_hidden_by_it():
+def test_an_error_ends_the_matter():
     with pytest.raises(ZeroDivisionError):
         go_through([press, lambda: 1 / 0])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_sigterm_waits_only_where_it_is_ours():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_what_the_program_wants_it_to(number):
     seen = []
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(number, lambda number, frame: seen.append(number))
     try:
-        assert go_through([lambda: os.kill(os.getpid(), signal.SIGTERM), list, "look"]) == (3, True)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        go_through([lambda: seen.append(signal.getsignal(signal.SIGTERM))])
+        found = go_through(
+            [lambda: press(number), lambda: seen.append("before"), "look", "look", lambda: press(number)]
+        )
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen == [signal.SIG_DFL]
+        signal.signal(number, before)
+    assert (found, seen) == ((5, False), ["before", number, number])
 
 
-def test_otherwise_it_is_heard_at_once():
+def test_one_inside_the_other():
+    def inner():
+        with held_back():
+            press()
+            begun.append("inner")
+        begun.append("outer")
+
+    begun = []
+    assert go_through([inner, "look"], patience=60.0) == (2, True)
+    assert begun == ["inner", "outer"]
+
+
+def test_somebody_is_told_once_that_it_waits():
+    told = threading.Event()
+    count = []
+
+    def tell():
+        count.append(threading.current_thread() is threading.main_thread())
+        told.set()
+
+    assert go_through([press, press, lambda: told.wait(30)], tell=tell) == (3, True)
+    assert count == [False]
+    assert go_through([list], tell=tell) == (1, False)
+    assert len(count) == 1
+
+
+def test_a_listener_that_is_gone_does_not_matter(monkeypatch):
+    tried, trouble = threading.Event(), []
+
+    def tell():
+        tried.set()
+        raise BrokenPipeError
+
+    monkeypatch.setattr(threading, "excepthook", trouble.append)
+    assert go_through([press, lambda: tried.wait(30), lambda: time.sleep(0.05)], tell=tell) == (3, True)
+    assert trouble == []
+
+
+def test_otherwise_nothing_changes():
     assert go_through([press, list], wait=False) == (1, True)
-
-
-def test_other_threads_do_without():
     seen = []
     thread = threading.Thread(target=lambda: seen.append(go_through(["look"])))
     thread.start()
@@ -86,29 +134,135 @@ def test_other_threads_do_without():
     assert seen == [(1, False)]
 
 
-def test_a_run_stops_after_the_round_that_ctrl_c_came_in(monkeypatch, tmp_path):
-    """On a GPU; here an engine that says that it must not be interrupted."""
-    asked, ask = [], Sequential.ask
+# --- runs -------------------------------------------------------------------------------------------------
 
-    def pressed_in_round_three(self, request, cohort):
-        asked.append(cohort.round)
-        if cohort.round == 2:
+
+@pytest.mark.parametrize(("device", "may"), [("cpu", True), ("cuda", False)])
+def test_a_gpu_must_not_be_interrupted(device, may):
+    engine = object.__new__(Sequential)
+    engine.device = torch.device(device)
+    assert engine.interruptible is may
+
+
+@pytest.fixture
+def like_a_gpu(monkeypatch):
+    """Engines that say that they must not be interrupted in the middle."""
+    monkeypatch.setattr(Engine, "interruptible", False)
+
+
+def pressed_in(number, monkeypatch, kind=Sequential, then=None):
+    """Ctrl-C while the engine computes this round, counted from one; returns the rounds that are computed."""
+    asked, ask = [], kind.ask_together
+
+    def pressed(self, calls):
+        rounds = {cohort.round + 1 for _, cohort in calls}
+        asked.extend(sorted(rounds))
+        if number in rounds:
             press()
-        return ask(self, request, cohort)
+            if then is not None:
+                then()
+        return ask(self, calls)
 
-    def play(folder, resume=False):
-        return run(
-            everything_random(), FedHV(reference=(3.0, 3.0)), seed=3, rounds=5, out=folder, resume=resume,
-            engine="sequential", override=["training.batch_size=4", "training.local_steps=2"],
-        )  # fmt: skip
+    monkeypatch.setattr(kind, "ask_together", pressed)
+    return asked
 
+
+def play(folder, rounds=5, **options):
+    return run(
+        everything_random(), FedHV(reference=(3.0, 3.0)), seed=3, rounds=rounds, out=folder, engine="sequential",
+        override=SMALL, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_a_run_stops_after_the_round_that_ctrl_c_came_in(monkeypatch, tmp_path):
     play(tmp_path / "whole")
-    monkeypatch.setattr(Sequential, "interruptible", False)
     with monkeypatch.context() as patched:
-        patched.setattr(Sequential, "ask", pressed_in_round_three)
-        with pytest.raises(Interrupted, match="Stopped after round 3 of 5"):
-            play(tmp_path / "broken")
-    assert asked == [0, 1, 2]
+        asked, watch = pressed_in(3, patched), Watch()
+        with pytest.raises(Interrupted, match=r"Stopped after round 3 of 5; the run in .* can be resumed"):
+            play(tmp_path / "broken", observer=watch)
+    assert asked == [1, 2, 3]
     assert len(read_history(tmp_path / "broken")) == 3
+    assert (tmp_path / "broken" / CHECKPOINT).exists()
     play(tmp_path / "broken", resume=True)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_a_program_that_ends_in_its_own_way_finds_everything_saved(monkeypatch, tmp_path):
+    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(7))
+    pressed_in(3, monkeypatch)
+    with pytest.raises(SystemExit):
+        play(tmp_path)
+    assert (tmp_path / CHECKPOINT).exists()
+    assert len(read_history(tmp_path)) == 3
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_in_the_last_round_nothing_is_left_to_resume(monkeypatch, tmp_path):
+    pressed_in(5, monkeypatch)
+    with pytest.raises(Interrupted, match=r"Stopped; the run in .* has just ended"):
+        play(tmp_path)
+    assert (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_an_observer_that_is_gone_costs_nothing(monkeypatch, tmp_path):
+    """As in `fedhv run … | tee log`, where Ctrl-C ends `tee` as well."""
+
+    class Pipe(Watch):
+        gone = False
+
+        def say(self, text):
+            if self.gone:
+                raise BrokenPipeError
+
+        def round(self, round):
+            if self.gone:
+                raise BrokenPipeError
+
+    pipe = Pipe()
+    pressed_in(3, monkeypatch, then=lambda: setattr(pipe, "gone", True))
+    with pytest.raises(Interrupted, match="Stopped after round 3 of 5"):
+        play(tmp_path, observer=pipe)
+    assert (tmp_path / CHECKPOINT).exists()
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_an_engine_that_fails_meanwhile_is_not_the_end_of_ctrl_c(monkeypatch, setting_file, tmp_path):
+    def fail():
+        raise FedHVError("The engine cannot go on.")
+
+    asked = pressed_in(2, monkeypatch, then=fail)
+    with pytest.raises(Interrupted, match=r"The engine cannot go on\..* Stopped\."):
+        compare(str(setting_file), ["uniform"], seeds=(0, 1), rounds=4, out=tmp_path, jobs=1, engine="sequential")
+    assert asked == [1, 2]
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, tmp_path):
+    pressed_in(2, monkeypatch, Stacked)
+    with pytest.raises(Interrupted, match="every run can be resumed"):
+        compare(str(setting_file), ["uniform"], seeds=(0, 1, 2), rounds=4, out=tmp_path, engine="stacked")
+    assert [len(read_history(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] == [2, 2, 2]
+    assert len(list(tmp_path.glob(f"uniform-*/{CHECKPOINT}"))) == 3
+
+
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_another_ctrl_c_does_not_end_saving(monkeypatch, tmp_path, interruptible):
+    monkeypatch.setattr(Engine, "interruptible", interruptible)
+    monkeypatch.setattr(fedhv.jobs, "PATIENCE", 0.0)
+    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    save = Execution.save
+
+    def impatiently(self):
+        press()
+        time.sleep(0.01)
+        save(self)
+
+    pressed_in(3, monkeypatch)
+    monkeypatch.setattr(Execution, "save", impatiently)
+    with pytest.raises(Interrupted, match="Stopped after round"):
+        play(tmp_path)
+    assert (tmp_path / CHECKPOINT).exists()

@@ -1,54 +1,97 @@
-"""Ctrl-C between rounds: in the middle of one, libraries that drive a GPU may not survive it."""
+"""Ctrl-C at a time that suits: what must not be interrupted in the middle goes on, and then the signal is handled."""
 
 from __future__ import annotations
 
-import os
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
-SAME = 1.0
-"""Seconds within which another signal is the same wish told twice: `timeout` signals a process and then its group."""
-
-
-WAITING = b"\nStopping after this round; Ctrl-C again stops at once.\n"
+PATIENCE = 1.0
+"""Seconds after which another Ctrl-C is an impatient one; before, it is the same wish told twice: `timeout` signals a
+process and then its group."""
 
 
 @contextmanager
-def between_rounds(wait: bool) -> Iterator[Callable[[], None]]:
-    """Ctrl-C is heard when the function that this yields is called, or at the end; a second Ctrl-C at once.
+def held_back(wait: bool = True, patience: float = math.inf, tell: Callable[[], None] | None = None) -> Iterator[Held]:
+    """Ctrl-C and SIGTERM wait, until `Held.handle` is called or the end; then they do what they would have done.
 
-    So is SIGTERM, where the program has given it that meaning.
+    An exception that ends this is the end of the matter. Outside the main thread, which alone hears signals, nothing
+    changes.
 
     Args:
-        wait: Whether to do so; otherwise, and beside the main thread, which alone hears signals, nothing changes.
+        wait: Whether they have to; for callers with whom it depends.
+        patience: A signal that comes so many seconds after the first is handled at once, with it.
+        tell: Called when a signal comes that has to wait; from another thread, since the main one may be anywhere.
     """
+    held = Held(patience)
     if not wait or threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield held
         return
-    came: list[float] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(time.monotonic())
-        if came[-1] - came[0] > SAME:
-            raise KeyboardInterrupt
-        if len(came) == 1:
-            os.write(2, WAITING)  # past Python's buffers, whose owner this may have interrupted
-
-    def heard() -> None:
-        if came:
-            raise KeyboardInterrupt
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in handlers.items() if callable(handler)]  # not ignored, nor left to the system
+    over = threading.Event()
+    if tell is not None:
+        threading.Thread(target=_tell_once, args=(tell, held, over), daemon=True).start()
+    held._hold()
     try:
-        for number in ours:
-            signal.signal(number, note)
-        yield heard
+        yield held
     finally:
-        for number in ours:
-            signal.signal(number, handlers[number])
-    heard()
+        held._release()
+        over.set()
+        held._first.set()
+    held.handle()
+
+
+class Held:
+    """The signals that came and wait."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._came: list[tuple[int, float]] = []
+        self._first = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether any waits."""
+        return bool(self._came)
+
+    def handle(self) -> None:
+        """Let the program do what it does about a signal, if one waits: most often, raise KeyboardInterrupt."""
+        if not self._came:
+            return
+        number, holding = self._came[0][0], bool(self._before)
+        self._came.clear()
+        self._release()
+        try:
+            signal.raise_signal(number)
+        finally:
+            if holding:
+                self._hold()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.append((number, time.monotonic()))
+        self._first.set()
+        if self._came[-1][1] - self._came[0][1] > self._patience:
+            self.handle()
+
+    def _hold(self) -> None:
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: handler for number, handler in handlers.items() if handler is not None}
+        for number in self._before:
+            signal.signal(number, self._note)
+
+    def _release(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)
+
+
+def _tell_once(tell: Callable[[], None], held: Held, over: threading.Event) -> None:
+    held._first.wait()
+    if not over.is_set():
+        with suppress(OSError, ValueError):  # whoever listened is gone, by the same Ctrl-C perhaps
+            tell()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fedhv.errors import FedHVError, InputError
 from fedhv.files import locked, make_folder, sweep, write_atomic
 from fedhv.folders import MODEL, Result, check_folder, open_folder
 from fedhv.history import History
-from fedhv.interrupts import between_rounds
+from fedhv.interrupts import PATIENCE, Held, held_back
 from fedhv.jsonfile import write_object
 from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.observer import Observer
@@ -44,6 +44,8 @@ SHARE_OF_CHECKPOINTS = 0.02
 
 MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
 """Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
+
+WAITING = "Stopping after this round; Ctrl-C again stops at once."
 
 
 class Interrupted(FedHVError):
@@ -161,42 +163,61 @@ def execute_together(
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
         try:
-            with between_rounds(not engine.interruptible) as now_is_fine:
-                for _ in _played(executions, engine, observer, tick):
-                    now_is_fine()
-        except (KeyboardInterrupt, FedHVError) as stop:  # an engine that cannot go on stops all of them
-            for execution in executions:
-                execution.save()
-            if not isinstance(stop, FedHVError):
-                raise Interrupted(_how_far(executions)) from None
-            if len(jobs) > 1:
-                raise
-            executions[0].fail(stop)
+            with held_back(not engine.interruptible, PATIENCE, lambda: observer.say(WAITING)) as signals:
+                _play(executions, engine, observer, tick, signals)
+        except KeyboardInterrupt:
+            with suppress(KeyboardInterrupt):  # another one wishes for nothing new
+                _save(executions)
+            raise Interrupted(_how_far(executions)) from None
         return [execution.failure or execution.finish() for execution in executions]
 
 
-def _played(
-    executions: Sequence[Execution], engine: Engine, observer: Observer, tick: Callable[[Sequence[Execution]], None]
-) -> Iterator[None]:
-    """Play all that is left in step, and record it; comes back after every round of any of them."""
+def _play(
+    executions: Sequence[Execution],
+    engine: Engine,
+    observer: Observer,
+    tick: Callable[[Sequence[Execution]], None],
+    signals: Held,
+) -> None:
+    """Play all that is left in step, and record it."""
+
+    def between() -> None:
+        if signals.pending:
+            _save(executions)
+            signals.handle()
+
     alone = len(executions) == 1
-    for i, finished in simulate_together(engine, [execution.rounds() for execution in executions]):
-        execution = executions[i]
-        if isinstance(finished, FedHVError):
-            execution.fail(finished)
-            if not alone:  # the others go on, perhaps for hours
-                observer.say(str(execution.failure))
-            continue
-        execution.record(finished)
-        if execution.done == execution.job.plan.rounds:
-            execution.finish()  # at once: the others may yet be interrupted
-        while engine.notes:
-            observer.say(engine.notes.pop(0))
-        if alone:
-            observer.round(finished)
-        else:
-            tick(executions)
-        yield
+    try:
+        for i, finished in simulate_together(engine, [execution.rounds() for execution in executions], between):
+            execution = executions[i]
+            if isinstance(finished, FedHVError):
+                execution.fail(finished)
+                if not alone:  # the others go on, perhaps for hours
+                    observer.say(str(execution.failure))
+                continue
+            execution.record(finished)
+            if execution.done == execution.job.plan.rounds:
+                execution.finish()  # at once: the others may yet be interrupted
+            if signals.pending:
+                continue  # whoever watches may be gone by the same signal
+            while engine.notes:
+                observer.say(engine.notes.pop(0))
+            if alone:
+                observer.round(finished)
+            else:
+                tick(executions)
+    except FedHVError as stop:  # an engine that cannot go on stops all of them
+        if not alone:
+            _save(executions)
+            raise
+        executions[0].fail(stop)
+
+
+def _save(executions: Sequence[Execution]) -> None:
+    """Keep all that is recorded, whatever signal comes meanwhile."""
+    with held_back():
+        for execution in executions:
+            execution.save()
 
 
 class Execution:
@@ -293,6 +314,10 @@ def _how_far(executions: Sequence[Execution]) -> str:
     if len(executions) > 1:
         return "Stopped; every run can be resumed."
     job, done = executions[0].job, executions[0].done
+    if executions[0].failure:
+        return f"{executions[0].failure} Stopped."
+    if done == job.plan.rounds:
+        return f"Stopped; the run{f' in {job.folder}' if job.folder else ''} has just ended."
     where = f"; the run in {job.folder} can be resumed" if job.folder else ""
     return f"Stopped after round {done} of {job.plan.rounds}{where}."
 

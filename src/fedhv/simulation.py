@@ -231,9 +231,11 @@ def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = N
 
 
 def simulate_together(
-    engine: Engine, runs: Sequence[Generator[Event, Any, None]]
+    engine: Engine, runs: Sequence[Generator[Event, Any, None]], between: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[int, Round | FedHVError]]:
     """Play several runs in step, so that the engine can answer their requests in one computation.
+
+    `between` is called whenever all rounds that have ended together have been handed out, before the next is begun.
 
     Yields (which run, its finished round), or, as a run's last, why it cannot go on: one run that diverges does not
     stop the others. The runs may be of different methods: each moves on as soon as what it waits for is there.
@@ -243,14 +245,18 @@ def simulate_together(
     for i, run in enumerate(runs):
         _advance(waiting, i, run, None)
     while waiting:
+        ended = False
         for i, event in list(waiting.items()):
             if isinstance(event, Round):
+                ended = True
                 spent, seconds[i] = seconds[i], 0.0
                 yield i, replace(event, seconds=spent)
                 _advance(waiting, i, runs[i], None)
             elif isinstance(event, FedHVError):
                 del waiting[i]
                 yield i, event
+        if ended:
+            between()
         began, present = time.perf_counter(), list(waiting)
         asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
         with gpu_memory():

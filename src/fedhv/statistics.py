@@ -52,12 +52,17 @@ class Paired:
     @classmethod
     def of(cls, differences: Sequence[float], confidence: float = 0.95) -> Paired:
         """d̄ ± t_{n−1} s/√n, of n ≥ 2 differences d."""
-        from scipy.special import stdtrit  # a third of a second, for those who compare
+        from scipy.special import stdtrit  # for those who compare
 
         n = len(differences)
         mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
         reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * deviation / math.sqrt(n)
         return cls(mean, mean - reach, mean + reach, n)
+
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The mean, and where the interval begins and ends."""
+        return self.mean, self.low, self.high
 
     @property
     def clear(self) -> bool:

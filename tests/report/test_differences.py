@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import pytest
+from rich.console import Console
 
 from fedhv.report import read_study, tables
+from fedhv.report.render import terminal
 from report.studies import write_fixed, write_study
 
 
@@ -27,7 +30,7 @@ def test_only_seeds_that_both_have_are_subtracted(tmp_path):
     write(tmp_path, "uniform", {1: (80.0, 70.0), 2: (81.0, 71.0), 3: (10.0, 10.0)})
     write(tmp_path, "fedhv", {0: (99.0, 99.0), 1: (80.0, 72.0), 2: (83.0, 75.0)})
     assert differences(tmp_path) == {
-        "FedHV − Uniform": ["+2.00", "−10.71", "+14.71", "+3.00", "−9.71", "+15.71", "2"],
+        "FedHV − Uniform": ["+2.00 [−10.71, +14.71]", "+3.00 [−9.71, +15.71]", "2"],
     }
 
 
@@ -35,8 +38,29 @@ def test_equal_differences_leave_no_doubt(tmp_path):
     write(tmp_path, "uniform", {seed: (80.0 + seed, 70.0 + seed) for seed in range(3)})
     write(tmp_path, "fedhv", {seed: (81.0 + seed, 71.0 + seed) for seed in range(3)})
     table = next(table for table in tables(read_study([tmp_path])) if table.name == "differences")
-    ((_, _, mean, low, high, *_),) = table.rows
-    assert (mean.plain, low.plain, high.plain, mean.rank) == ("+1.00", "+1.00", "+1.00", 1)
+    ((_, _, mean, worst, _),) = table.rows
+    assert (mean.plain, mean.rank, worst.plain, worst.rank) == ("+1.00 [+1.00, +1.00]", 1, "+1.00 [+1.00, +1.00]", 1)
+
+
+def test_what_may_be_chance_does_not_stand_out(tmp_path):
+    write(tmp_path, "uniform", {0: (80.0, 70.0), 1: (80.0, 70.0), 2: (80.0, 70.0)})
+    write(tmp_path, "fedhv", {0: (75.0, 73.0), 1: (80.0, 73.1), 2: (85.0, 73.2)})
+    table = next(table for table in tables(read_study([tmp_path])) if table.name == "differences")
+    ((_, _, mean, worst, _),) = table.rows
+    assert (mean.rank, worst.rank) == (None, 1)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_numbers_stay_whole_on_narrow_terminals(tmp_path, width):
+    for method, start in (("uniform", 20.0), ("fsmgda", 40.0), ("fedcmoo", 50.0), ("fedhv", 80.0)):
+        write(tmp_path, method, {seed: (start + 1.37 * seed, start - 10.23 * seed) for seed in range(3)})
+    table = next(table for table in tables(read_study([tmp_path])) if table.name == "differences")
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(terminal(table))
+    said = console.export_text()
+    for row in table.rows:
+        for number in (part.strip("[],") for cell in row[2:4] for part in cell.plain.split()):
+            assert number in said
 
 
 @pytest.mark.parametrize("seeds", [{0: (80.0, 70.0)}, {5: (80.0, 70.0), 6: (80.0, 70.0)}])

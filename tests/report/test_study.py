@@ -58,6 +58,16 @@ def test_the_same_run_in_two_folders_counts_once_and_the_further_one_wins(tmp_pa
     assert study.notes[0] == "short is left out: whole has its method, hyper-parameters and seed"
 
 
+def test_a_run_of_an_earlier_version_that_knew_fewer_keys_is_the_same_run(tmp_path):
+    older, newer = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    text = (older / "config.toml").read_text()
+    assert "floor = " in text
+    (older / "config.toml").write_text("\n".join(line for line in text.splitlines() if not line.startswith("floor = ")))
+    study = read_study([tmp_path])
+    assert [run.name for run in study.runs] == ["a"]
+    assert study.notes[0] == f"{newer.name} is left out: {older.name} has its method, hyper-parameters and seed"
+
+
 def test_what_is_no_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         read_study([tmp_path / "nowhere"])

@@ -10,15 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO
 
 from fedhv.errors import FedHVError
+from fedhv.interrupts import held_back
 
 GRACE = 5.0
 """Seconds between asking a process to end and making it end."""
@@ -32,7 +31,10 @@ _DIE_WITH_PARENT = 1
 
 
 class Processes:
-    """Starts processes, watches them, and ends them all."""
+    """Starts processes, watches them, and ends them all.
+
+    Ctrl-C waits while one is being started, until it is known and can be ended.
+    """
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
         self.logs, self.mark = logs, uuid.uuid4().hex
@@ -41,12 +43,12 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process; what it prints goes to a file."""
-        with self.log(name).open("ab") as log, _uninterrupted():
+        with self.log(name).open("ab") as log, held_back():
             self.running[name] = self._popen(command, log, subprocess.STDOUT)
 
     def ask(self, command: Sequence[str], seconds: float) -> tuple[int, str, str]:
         """The exit code, output and error output of a command that ends by itself, within bounds."""
-        with _uninterrupted():
+        with held_back():
             asked = self._popen(command, subprocess.PIPE, subprocess.PIPE)
         with asked:
             try:
@@ -132,30 +134,6 @@ def _marked(mark: str) -> list[int]:
             if sought in environ.read_bytes().split(b"\0"):  # a zombie has no environment any more
                 found.append(int(environ.parent.name))
     return found
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until a process that is being started is known, so that it can be ended."""
-    if threading.current_thread() is not threading.main_thread():  # where no signal interrupts anything
-        yield
-        return
-    came: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in before.items() if handler is not None]  # None: not set by Python
-    try:
-        for number in ours:
-            signal.signal(number, note)
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, before[number])
-    if came:
-        signal.raise_signal(came[0])
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedhv.report.escape import latex_text
-from fedhv.statistics import Spread, ranks
+from fedhv.statistics import Paired, Spread, ranks
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,14 +19,15 @@ FIXED_UP_TO = 1e6
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry: words, or a mean with its deviation and its rank.
+    """One entry: words, a mean with its deviation and its rank, or a mean difference with its interval.
 
     Attributes:
         text: Words, or a number that has no spread.
         latex: The same for LaTeX, where it is not just the escaped text.
         spread: A mean over runs.
+        paired: A mean difference between runs.
         digits: Behind the decimal point.
-        rank: 1 for the best, 2 for the second; None where nothing is compared.
+        rank: 1 for the best, or a difference that is clear, 2 for the second; None where nothing is compared.
         value: What sorting compares where there is no spread.
         exact: Leave out a deviation of zero: bytes do not vary from seed to seed.
     """
@@ -35,6 +35,7 @@ class Cell:
     text: str = ""
     latex: str | None = None
     spread: Spread | None = None
+    paired: Paired | None = None
     digits: int = 2
     rank: int | None = None
     value: float | None = None
@@ -43,6 +44,9 @@ class Cell:
     @property
     def plain(self) -> str:
         """As text, without any emphasis."""
+        if self.paired is not None:
+            mean, low, high = (signed_text(value, self.digits) for value in self.paired.interval)
+            return f"{mean} [{low}, {high}]"
         if self.spread is None:
             return self.text
         mean, deviation, power = self.parts()
@@ -52,7 +56,8 @@ class Cell:
     @property
     def number(self) -> float | None:
         """What sorting compares."""
-        return self.spread.mean if self.spread else self.value
+        averaged = self.spread or self.paired
+        return averaged.mean if averaged else self.value
 
     def parts(self) -> tuple[str, str | None, int | None]:
         """Mean, deviation and, for huge numbers, their common power of ten."""
@@ -118,13 +123,15 @@ def words(text: str, latex: str | None = None) -> Cell:
     return Cell(text, latex)
 
 
-def signed(value: float | None, digits: int, unit: str = "", rank: int | None = None) -> Cell:
+def signed(value: float | None, digits: int, unit: str = "") -> Cell:
     """A difference, with its sign."""
-    if value is None:
-        return Cell("–")
-    number = f"{value:+.{digits}f}"
-    latex = rf"\textbf{{\boldmath${number}$}}" if rank == 1 else f"${number}$"
-    return Cell(number.replace("-", MINUS) + unit, latex + latex_text(unit), rank=rank, value=value)
+    return Cell("–") if value is None else Cell(signed_text(value, digits) + unit, value=value)
+
+
+def signed_text(value: float, digits: int) -> str:
+    """With its sign, unless it is rounded to nothing."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", MINUS) if float(text) else text[1:]
 
 
 def ranked(values: Mapping[K, Sequence[float]], higher: bool | None, digits: int) -> dict[K, Cell]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from fedhv.report.cells import MINUS, Cell, Column, Table, signed, words
+from fedhv.report.cells import MINUS, Cell, Column, Table, words
 from fedhv.report.comparison import ACCURACIES, SETTING, Metric
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, Study
@@ -20,30 +20,27 @@ def differences(study: Study) -> Table:
     sections = []
     for setting in study.settings:
         groups = [group for group in setting.groups if group.counted and not group.going]
-        # FedHV, the last in order, comes first: minus each of the others.
+        # What is last in order, FedHV most often, comes first: minus each of the others.
         pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
         rows = [_row(words(setting.name), *pair) for pair in pairs]
         sections.append(tuple(row for row in rows if row is not None))
-    columns = [SETTING, Column("Methods", numeric=False)]
-    for metric in ACCURACIES:
-        columns += [Column(heading, metric.heading) for heading in ("Difference", "From", "To")]
+    columns = (SETTING, Column("Methods", numeric=False), *(Column(m.heading) for m in ACCURACIES), Column("Seeds"))
+    title = "Differences by seed, with 95 % confidence intervals"
     caption = (
         "Final accuracies of runs with the same seed, subtracted: the mean difference in points, and Student's 95 % "
         "confidence interval for it. Bold where the interval leaves out 0; among many comparisons some do so by chance."
     )
-    kept = tuple(section for section in sections if section)
-    return Table("differences", "Differences by seed", caption, (*columns, Column("Seeds")), kept)
+    return Table("differences", title, caption, columns, tuple(section for section in sections if section))
 
 
 def _row(setting: Cell, minuend: Group, subtrahend: Group) -> tuple[Cell, ...] | None:
     found = [_paired(minuend, subtrahend, metric) for metric in ACCURACIES]
-    counts = {each.count for each in found if each is not None}
-    if not counts:
+    seeds = max((paired.count for paired in found if paired is not None), default=0)
+    if not seeds:
         return None
-    cells = [cell for each, metric in zip(found, ACCURACIES, strict=True) for cell in _cells(each, metric.digits)]
-    seeds = max(counts)
     one, other = minuend.label, subtrahend.label
     names = words(f"{one} {MINUS} {other}", f"{latex_text(one)} $-$ {latex_text(other)}")
+    cells = [_cell(paired, metric.digits) for paired, metric in zip(found, ACCURACIES, strict=True)]
     return (setting, names, *cells, Cell(str(seeds), value=seeds))
 
 
@@ -59,8 +56,7 @@ def _by_seed(group: Group, metric: Metric) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
-def _cells(paired: Paired | None, digits: int) -> tuple[Cell, Cell, Cell]:
+def _cell(paired: Paired | None, digits: int) -> Cell:
     if paired is None:
-        return Cell("–"), Cell("–"), Cell("–")
-    mean = signed(paired.mean, digits, rank=1 if paired.clear else None)
-    return mean, signed(paired.low, digits), signed(paired.high, digits)
+        return Cell("–")
+    return Cell(paired=paired, digits=digits, rank=1 if paired.clear else None)

@@ -14,12 +14,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedhv.report.cells import MINUS, Cell, Column, Table
+from fedhv.report.cells import MINUS, Cell, Column, Table, signed_text
 from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
 from fedhv.terminal import natural_width
-
-FOLDED = 5
-"""Characters that a folded number needs to be read: "89.66" above "± 0.11"."""
 
 
 def markdown(table: Table) -> str:
@@ -38,26 +35,36 @@ def markdown(table: Table) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Unrounded: for every mean over runs three columns, the mean, the deviation and the number of runs."""
-    spread = [any(row[i].spread for row in table.rows) for i in range(len(table.columns))]
+    """Unrounded: a mean over runs has three columns, with its deviation and the number of runs; so has a difference."""
+    parts = [_parts([row[i] for row in table.rows]) for i in range(len(table.columns))]
     headings: list[str] = []
-    for column, three in zip(table.columns, spread, strict=True):
+    for column, each in zip(table.columns, parts, strict=True):
         name = f"{column.group} {column.heading}".strip()
-        headings += [_inert(f"{name} {what}") for what in ("mean", "std", "runs")] if three else [_inert(name)]
+        headings += [_inert(f"{name} {what}".strip()) for what in each]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(headings)
     for row in table.rows:
-        values: list[object] = []
-        for entry, three in zip(row, spread, strict=True):
-            if not three:
-                values.append(entry.value if _is_its_value(entry) else _inert(entry.plain))
-            elif entry.spread is None:
-                values += ["", "", 0]
-            else:
-                values += [entry.spread.mean, _or_empty(entry.spread.deviation), entry.spread.count]
-        writer.writerow(values)
+        writer.writerow([value for entry, each in zip(row, parts, strict=True) for value in _values(entry, each)])
     return out.getvalue()
+
+
+SPREAD, PAIRED, PLAIN = ("mean", "std", "runs"), ("difference", "low", "high"), ("",)
+
+
+def _parts(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """What the columns are called that a column becomes in CSV."""
+    cells = list(cells)
+    return SPREAD if any(c.spread for c in cells) else PAIRED if any(c.paired for c in cells) else PLAIN
+
+
+def _values(cell: Cell, parts: tuple[str, ...]) -> Sequence[object]:
+    if parts is SPREAD:
+        spread = cell.spread
+        return ("", "", 0) if spread is None else (spread.mean, _or_empty(spread.deviation), spread.count)
+    if parts is PAIRED:
+        return ("", "", "") if cell.paired is None else cell.paired.interval
+    return (cell.value if _is_its_value(cell) else _inert(cell.plain),)
 
 
 def latex(table: Table) -> str:
@@ -106,7 +113,7 @@ def terminal(table: Table) -> OnTerminal:
 class OnTerminal:
     """A table that fits itself into the terminal: first its columns close up, then numbers and listings are folded.
 
-    Names stay whole, unless they leave numbers less than `FOLDED` characters.
+    Names stay whole, unless they leave too little room for the parts of a number: "89.66" above "± 0.11".
     """
 
     table: Table
@@ -146,8 +153,10 @@ def _least(table: Table) -> int:
     """How wide whole names are with folded numbers beside them; a space is left of every column and right of all."""
     least = len(table.columns) + 1
     for i, column in enumerate(table.columns):
-        shown = [column.heading, *(row[i].plain for row in table.rows)] if column.name else []
-        least += max((cell_len(text) for text in shown), default=FOLDED)
+        shown = [row[i].plain for row in table.rows]
+        # Headings of numbers may be torn apart, numbers only between their parts.
+        parts = [column.heading, *shown] if column.name else [part for text in shown for part in text.split()]
+        least += max((cell_len(part) for part in parts), default=0)
     return least
 
 
@@ -182,13 +191,20 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
+    if cell.paired is not None:
+        mean, low, high = (signed_text(value, cell.digits).replace(MINUS, "-") for value in cell.paired.interval)
+        return rf"{_latex_number(mean, cell.rank)} $[{low},{high}]$"
     if cell.spread is None:
         return cell.latex or latex_text(cell.text)
     mean, deviation, power = cell.parts()
     number = mean if deviation is None else rf"{mean}\pm{deviation}"
     if power is not None:
         number = rf"{number if deviation is None else f'({number})'}\times10^{{{power}}}"
-    return {1: rf"\textbf{{\boldmath${number}$}}", 2: rf"\underline{{${number}$}}"}.get(cell.rank or 0, f"${number}$")
+    return _latex_number(number, cell.rank)
+
+
+def _latex_number(number: str, rank: int | None) -> str:
+    return {1: rf"\textbf{{\boldmath${number}$}}", 2: rf"\underline{{${number}$}}"}.get(rank or 0, f"${number}$")
 
 
 def _unrepeated(row: Sequence[Cell], above: Sequence[Cell], columns: Sequence[Column]) -> list[Cell]:

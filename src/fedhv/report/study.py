@@ -52,8 +52,7 @@ def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> Sett
     runs = sorted((_conform(run, len(tasks)) for run in _comparable(runs)), key=_order)
     members: dict[tuple[str, str], tuple[Variant, list[RunData]]] = {}
     for run, variant in zip(runs, variants(runs), strict=True):
-        differs = repr([(key, frozen(value)) for key, value in variant])
-        members.setdefault((run.method, differs), (variant, []))[1].append(run)
+        members.setdefault((run.method, _differs(variant)), (variant, []))[1].append(run)
     groups = [Group(method, variant, tuple(found)) for (method, _), (variant, found) in members.items()]
     sweeps = _sweeps(groups)
     in_sweep = {id(group) for sweep in sweeps for group in sweep.groups if group.variant}
@@ -96,12 +95,14 @@ def _sweeps(groups: Sequence[Group]) -> tuple[Sweep, ...]:
 
 
 def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
-    """Of one setting the same method, hyper-parameters and seed count once: the run that is further, else the first."""
-    kept: dict[tuple[str, str, str], RunData] = {}
+    """Of one setting the same method, hyper-parameters and seed count once: the run that is further, else the first.
+
+    Hyper-parameters that only one of two runs knows, since it is of a later version, do not tell them apart.
+    """
+    kept: dict[tuple[str, int, str], RunData] = {}
     notes = []
-    for run in runs:
-        settled = sorted((key, frozen(value)) for key, value in hyper_parameters(run).items())
-        key = (run.method, str(run.seed), repr(settled))
+    for run, variant in zip(runs, variants(runs), strict=True):
+        key = (run.method, run.seed, _differs(variant))
         other = kept.get(key)
         if other is None:
             kept[key] = run
@@ -109,3 +110,7 @@ def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
             kept[key], double = (other, run) if other.done >= run.done else (run, other)
             notes.append(f"{double.name} is left out: {kept[key].name} has its method, hyper-parameters and seed")
     return list(kept.values()), notes
+
+
+def _differs(variant: Variant) -> str:
+    return repr([(key, frozen(value)) for key, value in variant])

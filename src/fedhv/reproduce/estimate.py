@@ -1,6 +1,6 @@
 """How long the runs that are missing will take.
 
-Rounds that were measured in the same folder, on such a machine, tell best. Where there are none, a few steps on random
+Rounds that were measured in the same folder, on such a device, tell best. Where there are none, a few steps on random
 images do, roughly.
 """
 
@@ -132,7 +132,7 @@ class Measured:
 
 
 def measured(out: Path, choice: Choice) -> dict[Work, Measured]:
-    """For every kind of work that some run in the folder has done on such a machine as the choice is about.
+    """For every kind of work that some run in the folder has done on such a device, as precisely, with this torch.
 
     Folders travel: a study that a GPU began says nothing about how long a CPU will take for the rest.
     """
