@@ -72,10 +72,8 @@ def play(setting: Setting, problem: Problem, name: str, count: int, precision: s
         )
 
 
-def farthest(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
+def farthest(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     """The difference in the norm, relative to the second."""
-    if ours is None or theirs is None:
-        return 0.0
     return float((ours - theirs).norm() / theirs.norm())
 
 
@@ -114,10 +112,12 @@ def main() -> None:
                 print(f"{name}: {error}", flush=True)
                 continue
             whole = whole or outcome
-            model, report = farthest(outcome.model, whole.model), farthest(outcome.report, whole.report)
             accuracy = outcome.evaluation.mean_accuracy
             print(f"{name}: {outcome.reserved:.2f} GiB reserved, accuracy {accuracy:.2f} %", flush=True)
-            print(f"    after {arguments.rounds} rounds the model differs by {model:.1e}, the report by {report:.1e}")
+            apart = f"the model differs by {farthest(outcome.model, whole.model):.1e}"
+            if outcome.report is not None and whole.report is not None:
+                apart += f", the report by {farthest(outcome.report, whole.report):.1e}"
+            print(f"    after {arguments.rounds} rounds {apart} (norms, relative)")
             for note in outcome.notes:
                 print(f"    {note}", flush=True)
 

@@ -60,6 +60,11 @@ def setting_of(problem: Problem) -> Setting:
     )
 
 
+def named_source(setting: str, name: str) -> str:
+    """How the provenance of a reference calls the one that a setting holds under a name."""
+    return f"{setting}, {name}"
+
+
 def resolve_reference(
     given: str | Path | Reference | Sequence[float] | None, setting: Setting, problem: Problem
 ) -> Reference | None:
@@ -72,8 +77,8 @@ def resolve_reference(
     elif isinstance(given, str | Path):
         name = str(given)
         if name in setting.references:
-            source = Provenance(source=f"{setting.name}, {name}", setting=setting.name)
-            reference = Reference(setting.references[name], provenance=source)
+            provenance = Provenance(source=named_source(setting.name, name), setting=setting.name)
+            reference = Reference(setting.references[name], provenance=provenance)
         elif os.path.isfile(name) or name.endswith(".toml"):
             reference = read_reference(Path(name))
         else:

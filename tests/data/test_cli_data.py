@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from tiny_datasets import idx_contents, write_idx
 
-from fedhv.cli.data import Downloads
+from fedhv.bars import counts, downloads
 from fedhv.data.catalogue import MNIST, SOURCES, Official
 
 CONTENTS = idx_contents()
@@ -142,7 +142,7 @@ def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, arguments, rea
 
 def test_on_a_terminal_every_file_has_a_bar():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with Downloads(console=console) as progress:
+    with downloads(console=console) as progress:
         progress.update("a.gz", 500_000, 2_000_000)
         progress.update("a.gz", 2_000_000, 2_000_000)
         progress.update("b.gz", 10, None)
@@ -150,3 +150,23 @@ def test_on_a_terminal_every_file_has_a_bar():
     assert "a.gz" in printed
     assert "2.0/2.0 MB" in printed
     assert "b.gz" in printed
+
+
+@pytest.mark.parametrize(("quiet", "said"), [(False, "CelebA: resizing images: 2,000 …\nothers …\n"), (True, "")])
+def test_without_a_terminal_what_takes_long_is_said_when_it_begins(quiet, said):
+    console = Console(file=io.StringIO(), force_terminal=False, width=120)
+    with counts(quiet, console) as progress:
+        progress.update("CelebA: resizing images", 1, 2000)
+        progress.update("CelebA: resizing images", 2000, 2000)
+        progress.update("others", 1, None)
+    assert console.file.getvalue() == said
+
+
+def test_on_a_terminal_what_is_counted_has_a_bar_and_what_never_begins_has_none():
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with counts(console=console):
+        pass
+    assert console.file.getvalue() == ""
+    with counts(console=console) as progress:
+        progress.update("images", 7, 2000)
+    assert "7/2000" in console.file.getvalue()

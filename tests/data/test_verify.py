@@ -74,7 +74,8 @@ def test_celeba_is_counted(tmp_path):
     load_celeba(tmp_path)
     details = {f.path.name: f.detail for f in verify(tmp_path) if f.dataset == "CelebA"}
     assert details["celeba-32x32-train.npz"] == "a subset of 3 of the 162,770 images of the train partition, 32x32"
-    assert details["img_align_celeba"] == "6 JPEGs, as listed; the official release has 202,599"
+    once = ", not decoded again (the arrays were made of them)"
+    assert details["img_align_celeba"] == f"6 JPEGs, as listed{once}; the official release has 202,599"
     folder = tmp_path / "celeba"
     (folder / "img_align_celeba/000001.jpg").unlink()
     (folder / "celeba-32x32-test.npz").write_bytes(b"")
@@ -84,6 +85,46 @@ def test_celeba_is_counted(tmp_path):
     assert "list_eval_partition.txt not found" in next(
         f.detail for f in verify(tmp_path) if f.path.name == "img_align_celeba"
     )
+
+
+@pytest.mark.parametrize("image", [b"no image", "half"])
+def test_celebas_images_are_decoded_as_a_run_would(tmp_path, image):
+    pytest.importorskip("PIL")
+    write_celeba(tmp_path)
+    path = tmp_path / "celeba/img_align_celeba/000003.jpg"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if image == "half" else image)
+    told = []
+    (finding,) = (f for f in verify(tmp_path, lambda *what: told.append(what)) if f.dataset == "CelebA")
+    assert (finding.state, finding.path.name) == ("damaged", "img_align_celeba")
+    assert "000003.jpg: expected a whole JPEG" in finding.detail
+    assert told[-1] == ("CelebA: decoding images", 2, 5)  # those before it
+
+
+def test_lists_without_a_partition_are_found(tmp_path):
+    pytest.importorskip("PIL")
+    write_celeba(tmp_path)
+    path = tmp_path / "celeba/list_eval_partition.txt"
+    path.write_text(path.read_text().replace(" 2\n", " 1\n"))
+    (finding,) = (f for f in verify(tmp_path) if f.dataset == "CelebA")
+    assert finding.state == "damaged"
+    assert "expected images of the test partition (2), found none" in finding.detail
+
+
+def test_arrays_of_other_lists_are_found(tmp_path):
+    pytest.importorskip("PIL")
+    from fedhv.data import load_celeba
+
+    write_celeba(tmp_path)
+    load_celeba(tmp_path)
+    path = tmp_path / "celeba/list_eval_partition.txt"
+    path.write_text(path.read_text().replace("000001.jpg 0", "000001.jpg 2"))
+    found = {f.path.name: f for f in verify(tmp_path) if f.dataset == "CelebA"}
+    assert {found[f"celeba-32x32-{split}.npz"].state for split in ("train", "test")} == {"damaged"}
+    assert "made by other lists" in found["celeba-32x32-train.npz"].detail
+    assert found["img_align_celeba"].state == "readable"
+    path.write_text("nonsense")
+    found = {f.path.name: f.state for f in verify(tmp_path) if f.dataset == "CelebA"}
+    assert found["img_align_celeba"] == "damaged"
 
 
 def test_one_kept_half_of_celeba_misses_the_other(tmp_path):

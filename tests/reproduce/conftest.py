@@ -31,6 +31,7 @@ seeds = {seeds}
 {under}
 [references]
 paper = [2.5, 2.75]
+ours = [2.6, 2.8]
 
 [methods.fedhv]
 server_lr = 1.1

@@ -51,7 +51,24 @@ def test_every_table_of_a_narrowed_reproduction_says_so_and_its_page_too(options
     made = reproduce("main", options, Selection(("multimnist",), ("uniform", "fsmgda"), (0,), rounds=1))
     sentence = "Ours with 1 of 2 rounds and seed 0 only: not comparable."
     assert all(caption.startswith(sentence) for caption in captions(made).values())
-    assert (options.out / "tables" / "main.md").read_text().count(sentence) == 2
+    assert (options.out / "tables/narrowed/main.md").read_text().count(sentence) == 2
+
+
+def test_tables_of_a_part_leave_those_of_the_whole_alone(options):
+    reproduce("main", options, Selection(("multimnist",), ("uniform", "fsmgda"), (0,)))
+    reproduce("main", options, run=False)
+    whole = {path.name: path.read_text() for path in (options.out / "tables").glob("main*")}
+    assert set(whole) == {"main.md", "main.csv", "main-rankings.csv"}
+    reproduce("main", options, Selection(("multimnist",), ("uniform",), (0,)), run=False)
+    assert {path.name: path.read_text() for path in (options.out / "tables").glob("main*")} == whole
+
+
+def test_rankings_of_an_earlier_command_do_not_stay(options):
+    narrowed = options.out / "tables/narrowed/main-rankings.csv"
+    reproduce("main", options, Selection(("multimnist",), ("uniform", "fsmgda"), (0,)))
+    assert narrowed.exists()
+    reproduce("main", options, Selection(("multimnist",), ("uniform",), (0,)), run=False)
+    assert not narrowed.exists()
 
 
 def test_references_are_those_of_the_rule_however_few_the_rounds(options):

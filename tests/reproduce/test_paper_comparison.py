@@ -34,6 +34,13 @@ def test_one_run_has_no_deviation_and_none_no_difference():
     assert (none.ours, none.difference, none.our_rank, none.paper_rank) == (None, None, None, 1)
 
 
+def test_what_diverged_has_no_place():
+    found = contest({"a": [float("nan")], "b": [1.0], "c": [2.0]}, {"a": "3.00", "b": "2.00", "c": "1.00"})
+    assert [entry.our_rank for entry in found] == [None, 2, 1]
+    assert ranking(found).ours == (("c",), ("b",))
+    assert ranking(found).paper == (("b",), ("c",))
+
+
 @pytest.mark.parametrize(
     ("values", "higher", "expected"),
     [

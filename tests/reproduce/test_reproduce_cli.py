@@ -19,9 +19,9 @@ def test_the_command_runs_prints_and_writes(command, tmp_path):
     done = command("reproduce", "main", *ONE)
     assert done.code == 0
     assert "multimnist (study 1 of 1): 2 of 2 runs to do" in done.err
-    for text in ("90.17 ± 0.18", "Uniform", "FSMGDA", "Rankings", "The tables are in r/tables"):
+    for text in ("90.17 ± 0.18", "Uniform", "FSMGDA", "Rankings", "The tables are in r/tables/narrowed"):
         assert text in done.out
-    assert "| multimnist | Uniform |" in (tmp_path / "r/tables/main.md").read_text()
+    assert "| multimnist | Uniform |" in (tmp_path / "r/tables/narrowed/main.md").read_text()
     again = command("reproduce", "main", *ONE)
     assert (again.code, again.err) == (0, "")
     assert again.out == done.out

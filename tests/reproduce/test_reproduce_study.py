@@ -170,9 +170,21 @@ def test_the_papers_reference_can_be_chosen_and_does_not_mix_with_a_calibrated_o
     reproduce("main", paper, selection, observer=watch)
     assert read_reference(out / "multimnist/fedhv-seed0/reference.toml").values == (2.5, 2.75)
     assert [label for label, _ in watch.started] == ["fedhv seed 0"]
-    with pytest.raises(InputError, match="another reference than the calibrated one"):
+    with pytest.raises(InputError, match="another reference than `--reference calibrated`"):
         reproduce("main", options, selection)
+    with pytest.raises(InputError, match="another reference than `--reference ours`"):
+        reproduce("main", replace(paper, reference="ours"), selection)
     assert reproduce("main", options, selection, run=False).outputs[0].notes == ()
+
+
+def test_the_reference_that_we_calibrated_once_can_be_chosen(out):
+    ours = Options(out, jobs=1, engine="sequential", reference="ours")
+    watch = Watch()
+    reproduce("main", ours, Selection(("multimnist",), ("fedhv",), (0,)), observer=watch)
+    reference = read_reference(out / "multimnist/fedhv-seed0/reference.toml")
+    assert reference.values == (2.6, 2.8)
+    assert reference.provenance.source == "multimnist, ours"
+    assert [label for label, _ in watch.started] == ["fedhv seed 0"]
 
 
 def test_references_stand_beside_the_papers_with_their_diagnostics(options, out):
@@ -188,7 +200,7 @@ def test_references_stand_beside_the_papers_with_their_diagnostics(options, out)
     assert row["ours_minimum_report_slack"] == min(slack)
     assert (row["ours_floor_activations"], row["ours_out_of"]) == (0, 8)
     assert (row["paper_minimum_report_slack"], row["paper_out_of"]) == (0.1463, 1200)
-    weights = list(csv.DictReader((out / "tables/weights-multimnist.csv").open()))
+    weights = list(csv.DictReader((out / "tables/narrowed/weights-multimnist.csv").open()))
     assert [(row["round"], row["task"]) for row in weights] == [
         ("1", "colour"), ("1", "größe"), ("2", "colour"), ("2", "größe")
     ]  # fmt: skip

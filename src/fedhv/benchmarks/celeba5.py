@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from fedhv.bars import counts
 from fedhv.benchmarks.augment import Normalise
 from fedhv.benchmarks.models import ResNet18
 from fedhv.data.celeba import ATTRIBUTES, Faces, load_celeba
@@ -35,7 +36,8 @@ COLOUR = Normalise(tuple(channel / 255 for channel in MEAN), (1.0, 1.0, 1.0))
 
 def load(data: Path) -> Benchmark:
     """CelebA5 with the tasks "T1" … "T5"; each of the 40 attributes is a label column for partitions."""
-    train, test = load_celeba(data)
+    with counts() as progress:
+        train, test = load_celeba(data, progress.update)
     return Benchmark(
         name="CelebA5",
         model=ResNet18,

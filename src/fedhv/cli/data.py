@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from fedhv.bars import counts, downloads
 from fedhv.cli.options import DataOption, Json, output_console, print_json, say_line
 from fedhv.data import Finding, data_directory, data_location
 from fedhv.data import download as download_dataset
@@ -21,6 +20,7 @@ from fedhv.data.catalogue import SOURCES
 from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
 from fedhv.data.verify import presence
+from fedhv.jobs import Interrupted
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 
@@ -55,7 +55,8 @@ def verify(data: DataOption = None, as_json: Json = False) -> None:
     Exit code 1 if a dataset is damaged or not complete, or if there is none; one that nobody put there is no error.
     """
     root = data_directory(data)
-    findings = verify_datasets(root)
+    with counts(quiet=as_json) as progress:
+        findings = verify_datasets(root, progress.update)
     if as_json:
         rows = [asdict(finding) | {"path": str(finding.path), "ok": finding.ok} for finding in findings]
         print_json({"path": str(root), "findings": rows})
@@ -91,39 +92,12 @@ def download(
     NAME is mnist, fashion-mnist, cifar10 or celeba. CelebA is not fetched: its terms are shown, and where its files
     should go.
     """
-    with Downloads(quiet) as progress:
-        said = download_dataset(name, data_directory(data), progress.update)
+    try:
+        with downloads(quiet) as progress:
+            said = download_dataset(name, data_directory(data), progress.update)
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. What was fetched is kept: the same command goes on from there.") from None
     _line(said)
-
-
-class Downloads:
-    """A bar for every file on a terminal; a line when a file is complete where there is no terminal."""
-
-    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._quiet = quiet
-        self._files: dict[str, TaskID] = {}
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TimeRemainingColumn()
-        live = self._console.is_terminal and not quiet
-        self._bars = Progress(*columns, console=self._console) if live else None
-
-    def update(self, file: str, done: int, total: int | None) -> None:
-        """So many bytes of a file are there."""
-        if self._bars is not None:
-            if file not in self._files:
-                self._files[file] = self._bars.add_task(file, total=total)
-            self._bars.update(self._files[file], completed=done, total=total)
-        elif done == total and not self._quiet:
-            say_line(self._console, f"{file}: {done / 1e6:.1f} MB")
-
-    def __enter__(self) -> Downloads:
-        if self._bars is not None:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self._bars is not None:
-            self._bars.stop()
 
 
 def _line(text: str) -> None:

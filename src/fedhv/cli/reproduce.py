@@ -68,7 +68,7 @@ def reproduce(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     reference: Annotated[
-        str, typer.Option(help="FedHV's reference: calibrated as the paper did, or the paper's own.")
+        str, typer.Option(help="FedHV's reference: calibrated as the paper did, the paper's own, or ours.")
     ] = REFERENCES[0],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they will take.")] = False,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or compare what is there.")] = True,
@@ -80,7 +80,8 @@ def reproduce(
     WHAT is main, loss-hv, per-task, ablations, last10, references, efficiency or all.
 
     A finished run is never repeated and an interrupted one goes on: the same command continues. Tables are written
-    to OUT/tables as Markdown and CSV. References are calibrated once for each family of settings and shared.
+    to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are calibrated
+    once for each family of settings and shared.
     """
     options = Options(out, data, jobs, engine, device, precision, reference, executor)
     selection = Selection(

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,16 +104,16 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
                 raise
             _LOG.warning("%s It is made again from the JPEGs.", error)
         else:
-            differs = _differs(folder, dict(zip(caches, both, strict=True)))
-            if not differs:
+            other = differs(folder, dict(zip(caches, both, strict=True)))
+            if not other:
                 return both
             # What we made ourselves can be made again; what came from elsewhere may be the only copy.
             if not (originals and all(faces.lists for faces in both)):
                 raise InputError(
-                    f"{differs} Move {caches['train'].name} and {caches['test'].name} away to have them made from the "
+                    f"{other} Move {caches['train'].name} and {caches['test'].name} away to have them made from the "
                     f"JPEGs in {IMAGES}, or move the lists away to go on with these."
                 )
-            _LOG.warning("%s It is made again from the JPEGs.", differs)
+            _LOG.warning("%s It is made again from the JPEGs.", other)
     if not originals:
         wanted = [path.name for path in caches.values()] if kept else [IMAGES, ATTRIBUTE_LIST, PARTITION_LIST]
         raise missing(
@@ -139,7 +139,7 @@ def fingerprint(folder: Path) -> str:
     return " ".join(sha256(folder / name, sys.maxsize)[0] for name in (ATTRIBUTE_LIST, PARTITION_LIST))
 
 
-def _differs(folder: Path, kept: dict[str, Faces]) -> str:
+def differs(folder: Path, kept: dict[str, Faces]) -> str:
     """How the kept arrays differ from the lists beside them, in a sentence; empty where they do not."""
     if not all(present(folder / name) for name in (ATTRIBUTE_LIST, PARTITION_LIST)):
         return ""  # nothing to compare with
@@ -196,30 +196,48 @@ def read_lists(folder: Path) -> Lists:
     return Lists(names, attributes, np.array([partition[name] for name in names], np.uint8))
 
 
+def check_jpegs(folder: Path, progress: Progress | None = None) -> None:
+    """Refuse what a run would refuse: lists without a partition, and images that cannot be decoded."""
+    for _ in _decoded(folder, read_lists(folder), "CelebA: decoding images", progress):
+        pass
+
+
 def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
     made_by, lists = fingerprint(folder), read_lists(folder)
-    chosen = {split: np.flatnonzero(lists.partition == number) for split, number in SPLITS.items()}
-    for split, rows in chosen.items():
-        if len(rows) == 0:
-            raise InputError(
-                f"{folder / PARTITION_LIST}: expected images of the {split} partition ({SPLITS[split]}), found none."
-            )
-    total, done = sum(map(len, chosen.values())), 0
+    decoded = _decoded(folder, lists, "CelebA: resizing images", progress)
     faces = []
+    for rows in _used(folder, lists):
+        images = np.empty((len(rows), 3, SIDE, SIDE), np.uint8)
+        for i in range(len(rows)):
+            images[i] = next(decoded)
+        faces.append(Faces(images, lists.attributes[rows], np.array([lists.names[i] for i in rows]), made_by))
+    return faces[0], faces[1]
+
+
+def _used(folder: Path, lists: Lists) -> list[np.ndarray]:
+    """The places of every split's images in the lists."""
+    chosen = []
+    for split, number in SPLITS.items():
+        chosen.append(np.flatnonzero(lists.partition == number))
+        if len(chosen[-1]) == 0:
+            raise InputError(
+                f"{folder / PARTITION_LIST}: expected images of the {split} partition ({number}), found none."
+            )
+    return chosen
+
+
+def _decoded(folder: Path, lists: Lists, what: str, progress: Progress | None) -> Iterator[np.ndarray]:
+    """The images that are used, split by split, at 32x32."""
+    paths = [folder / IMAGES / lists.names[i] for rows in _used(folder, lists) for i in rows]
+    done = 0
     # Pillow lets go of the interpreter while it decodes, so threads use all cores.
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for rows in chosen.values():
-            names = [lists.names[i] for i in rows]
-            images = np.empty((len(rows), 3, SIDE, SIDE), np.uint8)
-            paths = [folder / IMAGES / name for name in names]
-            for begin in range(0, len(paths), CHUNK):  # so that an interruption need not wait for the rest
-                for i, image in enumerate(pool.map(_resized, paths[begin : begin + CHUNK]), begin):
-                    images[i] = image
-                    done += 1
-                    if progress is not None:
-                        progress("CelebA: resizing images", done, total)
-            faces.append(Faces(images, lists.attributes[rows], np.array(names), made_by))
-    return faces[0], faces[1]
+        for begin in range(0, len(paths), CHUNK):  # so that an interruption need not wait for the rest
+            for image in pool.map(_resized, paths[begin : begin + CHUNK]):
+                done += 1
+                if progress is not None:
+                    progress(what, done, len(paths))
+                yield image
 
 
 def _resized(path: Path) -> np.ndarray:

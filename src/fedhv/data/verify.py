@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,12 @@ from fedhv.data.celeba import (
     PARTITION_LIST,
     SIDE,
     SPLITS,
+    Faces,
+    Progress,
     arrays_of,
+    check_jpegs,
+    differs,
+    fingerprint,
     read_faces,
     read_lists,
 )
@@ -54,10 +60,15 @@ class Finding:
         return self.state in ("verified", "readable")
 
 
-def verify(root: Path) -> list[Finding]:
-    """Look at every dataset below the data directory. What is wrong is found, not raised."""
+def verify(root: Path, progress: Progress | None = None) -> list[Finding]:
+    """Look at every dataset below the data directory. What is wrong is found, not raised.
+
+    Args:
+        root: The data directory.
+        progress: Told how many of CelebA's images are decoded.
+    """
     found = [finding for source in SOURCES.values() for finding in _official(root, source)]
-    return found + _celeba(root / FOLDER)
+    return found + _celeba(root / FOLDER, progress)
 
 
 def presence(root: Path) -> dict[str, Presence]:
@@ -117,20 +128,33 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
     return Finding(source.title, path, "damaged", detail)
 
 
-def _celeba(folder: Path) -> list[Finding]:
-    findings = []
+def _celeba(folder: Path, progress: Progress | None) -> list[Finding]:
+    findings: list[Finding] = []
+    kept: dict[str, Faces] = {}
     for split in SPLITS:
         path = arrays_of(folder, split)
         if present(path):
-            findings.append(_checked(path, partial(_kept, path, split)))
+            findings.append(_checked(path, partial(_kept, path, split, kept)))
+    if len(kept) == len(SPLITS):
+        findings = [_against_lists(finding, folder, kept) for finding in findings]
     if present(folder / IMAGES) or present(folder / ATTRIBUTE_LIST) or present(folder / PARTITION_LIST):
-        findings.append(_checked(folder / IMAGES, partial(_originals, folder)))
+        findings.append(_checked(folder / IMAGES, partial(_originals, folder, kept, progress)))
     elif len(findings) == 1:
         absent = next(s for s in SPLITS if f"-{s}.npz" not in findings[0].path.name)
         path = arrays_of(folder, absent)
         findings.append(Finding("CelebA", path, "missing", "not there, and neither are the JPEGs to make it from"))
     how = "not there; `fedhv data download celeba` shows its terms and where to put its files"
     return findings or [Finding("CelebA", folder, "missing", how)]
+
+
+def _against_lists(finding: Finding, folder: Path, kept: Mapping[str, Faces]) -> Finding:
+    """The same, unless the lists beside the arrays are not those that they were made by."""
+    split = next(split for split in kept if arrays_of(folder, split) == finding.path)
+    try:
+        other = differs(folder, {split: kept[split]})
+    except InputError:
+        return finding  # the lists are at fault, which is found with the images
+    return replace(finding, state="damaged", detail=other) if other else finding
 
 
 def _checked(path: Path, describe: Callable[[], str]) -> Finding:
@@ -140,17 +164,25 @@ def _checked(path: Path, describe: Callable[[], str]) -> Finding:
         return Finding("CelebA", path, "damaged", str(error))
 
 
-def _kept(path: Path, split: str) -> str:
-    n = len(read_faces(path).images)
+def _kept(path: Path, split: str, kept: dict[str, Faces]) -> str:
+    kept[split] = read_faces(path)
+    n = len(kept[split].images)
     whole = (
         "the whole" if n == CELEBA_SIZES[split] else f"a subset of {n:,} of the {CELEBA_SIZES[split]:,} images of the"
     )
     return f"{whole} {split} partition, {SIDE}x{SIDE}"
 
 
-def _originals(folder: Path) -> str:
+def _originals(folder: Path, kept: Mapping[str, Faces], progress: Progress | None) -> str:
     for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST):
         if not present(folder / name):
             raise InputError(f"{name} not found in {folder}; run `fedhv data download celeba` to see where it is.")
-    n = len(read_lists(folder).names)
-    return f"{n:,} JPEGs, as listed" + ("" if n == CELEBA_IMAGES else f"; the official release has {CELEBA_IMAGES:,}")
+    n, decoded = len(read_lists(folder).names), ""
+    if len(kept) == len(SPLITS) and all(faces.lists == fingerprint(folder) for faces in kept.values()):
+        decoded = ", not decoded again (the arrays were made of them)"
+    elif importlib.util.find_spec("PIL") is None:
+        decoded = ", not decoded (that needs Pillow: `pip install 'fedhv[data]'`)"
+    else:
+        check_jpegs(folder, progress)
+    official = "" if n == CELEBA_IMAGES else f"; the official release has {CELEBA_IMAGES:,}"
+    return f"{n:,} JPEGs, as listed{decoded}{official}"

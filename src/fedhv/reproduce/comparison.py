@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -71,7 +72,7 @@ def entries(
     contest: Contest, metric: Metric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
 ) -> list[Entry]:
     """One entry for every competitor of either; our ranks are by unrounded means."""
-    our_means = {name: spread.mean for name, spread in ours.items() if spread is not None}
+    our_means = {name: each.mean for name, each in ours.items() if each is not None and math.isfinite(each.mean)}
     printed = {name: value for name, value in paper.items() if value is not None}
     higher = metric.higher
     first = ranks(our_means, higher) if higher is not None and len(our_means) > 1 else {}
@@ -84,7 +85,9 @@ def entries(
 
 def ranking(of: Sequence[Entry]) -> Ranking | None:
     """Whether the order of a contest is the paper's; None where fewer than two are in both, or it is no contest."""
-    both = {e.competitor: (e.ours.mean, e.paper) for e in of if e.ours is not None and e.paper is not None}
+    # What diverged has no place.
+    mine = [(entry, entry.ours.mean) for entry in of if entry.ours is not None and math.isfinite(entry.ours.mean)]
+    both = {entry.competitor: (mean, entry.paper) for entry, mean in mine if entry.paper is not None}
     contest, metric = of[0].contest, of[0].metric
     if len(both) < 2 or metric.higher is None:
         return None

@@ -55,9 +55,12 @@ def write_outputs(outputs: Sequence[Output], folder: Path) -> list[Path]:
         written.append(folder / f"{output.name}.md")
         write_atomic(written[-1], page(output))
         for sheet in output.sheets:
+            path = folder / f"{sheet.name}.csv"
             if sheet.records:
-                written.append(folder / f"{sheet.name}.csv")
-                write_atomic(written[-1], as_csv(sheet.records))
+                written.append(path)
+                write_atomic(path, as_csv(sheet.records))
+            else:
+                path.unlink(missing_ok=True)  # one that an earlier command wrote would contradict the others
     return written
 
 

@@ -18,6 +18,8 @@ from fedhv.reproduce.running import Options, calibrations, run_missing
 from fedhv.study import StudyObserver
 
 TABLES = "tables"
+NARROWED = "narrowed"
+"""The folder in it where tables of a part of the study go, so that they do not take the place of the whole's."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def reproduce(
     run: bool = True,
     observer: StudyObserver | None = None,
 ) -> Reproduction:
-    """One of the paper's experiments, or all of them; tables go to `tables` in the folder.
+    """One of the paper's experiments, or all; tables go to `tables` in the folder, narrowed ones one folder below.
 
     Args:
         what: A name in `EXPERIMENTS`, or "all".
@@ -57,7 +59,8 @@ def reproduce(
         raise InputError(f"{options.out} should be the folder of a reproduction. Found {there}.")
     found = look(plan, options.out)
     outputs = tuple(_output(name, found, selection, options.out) for name in names)
-    return Reproduction(outputs, tuple(write_outputs(outputs, options.out / TABLES)), tuple(failures))
+    folder = options.out / TABLES if selection == Selection() else options.out / TABLES / NARROWED
+    return Reproduction(outputs, tuple(write_outputs(outputs, folder)), tuple(failures))
 
 
 def rehearse(what: str, options: Options, selection: Selection | None = None) -> list[Forecast]:

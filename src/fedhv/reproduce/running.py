@@ -17,9 +17,10 @@ from fedhv.reproduce import references
 from fedhv.reproduce.experiments import family
 from fedhv.reproduce.found import Found, look
 from fedhv.reproduce.plan import Plan, PlannedRun, Variant
+from fedhv.resolve import named_source
 from fedhv.study import EXECUTORS, StudyFailed, StudyObserver, compare
 
-REFERENCES = ("calibrated", "paper")
+REFERENCES = ("calibrated", "paper", "ours")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Options:
         engine: As for `fedhv.run`.
         device: As for `fedhv.run`.
         precision: As for `fedhv.run`.
-        reference: "calibrated" by ourselves, or the "paper"'s own.
+        reference: "calibrated" now, the "paper"'s own, or "ours", which the settings hold.
     """
 
     out: Path
@@ -124,8 +125,8 @@ def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, o
 
 def _reference(variant: Variant, options: Options) -> Reference | str | None:
     """What FedHV's runs use. A study whose FedHV runs are all finished has its own already."""
-    if options.reference == "paper":
-        return "paper"
+    if options.reference != "calibrated":
+        return options.reference
     return references.kept(options.out, family(variant.setting))
 
 
@@ -140,13 +141,18 @@ def _check(found: Sequence[Found], options: Options) -> None:
             references.check_shared_rule(each.run.variant.setting)
         path = each.folder.parent / references.NAME
         reference = each.reference or (read_reference(path) if path.exists() else None)
-        if reference is not None and (reference.provenance.source == "calibration") != (
-            options.reference == "calibrated"
+        if reference is not None and reference.provenance.source != _source(
+            each.run.variant.setting, options.reference
         ):
             raise InputError(
-                f"{each.folder.parent} holds FedHV with another reference than the {options.reference} one. "
+                f"{each.folder.parent} holds FedHV with another reference than `--reference {options.reference}`. "
                 "Choose another --out or --reference."
             )
+
+
+def _source(setting: str, reference: str) -> str:
+    """What the provenance of such a reference says."""
+    return "calibration" if reference == "calibrated" else named_source(setting, reference)
 
 
 def _check_data(settings: Iterable[str], data: str | None) -> None:
