@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -36,7 +37,7 @@ def counts(quiet: bool = False, console: Console | None = None) -> Bars:
 
 
 def _complete(what: str, done: int, total: int | None) -> str:
-    return f"{what}: {done / 1e6:.1f} MB" if done == total else ""
+    return f"{what}: {decimal(done)}" if done == total else ""
 
 
 def _begun(what: str, total: int | None) -> str:

@@ -124,7 +124,7 @@ def test_what_is_there_is_not_fetched_again(server, tmp_path):
     download("mnist", tmp_path)
     (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte.gz").unlink()
     server.seen.clear()
-    assert "1 files fetched" in download("mnist", tmp_path)
+    assert "MNIST: 1 file fetched" in download("mnist", tmp_path)
     assert [path for path, _ in server.seen] == ["/t10k-labels-idx1-ubyte.gz"]
     server.seen.clear()
     assert "already" in download("mnist", tmp_path)
@@ -141,13 +141,23 @@ def test_a_cut_connection_is_continued_where_it_broke(server, tmp_path):
 def test_a_later_run_continues_the_partial_file(server, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["fedhv.data.download"], "ATTEMPTS", 1)
     server.cuts = [1000]
-    with pytest.raises(FedHVError, match="1000 bytes are kept, run the command again") as caught:
+    ended = "the connection ended after 1000 .*; 1000 bytes are kept, run the command again"
+    with pytest.raises(FedHVError, match=ended) as caught:
         download("mnist", tmp_path)
     assert "\n" not in str(caught.value)
     assert leftovers(tmp_path) == ["train-images-idx3-ubyte.gz.part"]
     download("mnist", tmp_path)
     assert server.seen[1] == (IMAGES, "bytes=1000-")
     assert leftovers(tmp_path) == []
+
+
+def test_where_nothing_was_fetched_nothing_is_promised(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["fedhv.data.download"], "ATTEMPTS", 1)
+    server.cuts = [0]
+    with pytest.raises(
+        FedHVError, match="check the connection and run the command again, or put the files there by hand"
+    ):
+        download("mnist", tmp_path)
 
 
 def test_a_server_that_cannot_continue_starts_over(server, tmp_path):
@@ -243,7 +253,8 @@ def test_cifar_is_unpacked_and_the_archive_removed(server, tmp_path):
 def test_an_archive_that_is_already_there_is_used_and_kept(server, tmp_path):
     archive = tmp_path / "cifar-10-binary.tar.gz"
     archive.write_bytes(server.files["/cifar-10-binary.tar.gz"])
-    download("cifar10", tmp_path)
+    said = download("cifar10", tmp_path)
+    assert "unpacked from cifar-10-binary.tar.gz" in said
     assert server.seen == []
     assert archive.exists()
     assert load_cifar10(tmp_path)[2].shape == (2, 3, 32, 32)

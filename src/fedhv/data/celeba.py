@@ -41,6 +41,7 @@ SPLITS = {"train": 0, "test": 2}
 ALIGNED = (178, 218)
 SIDE = 32
 LARGEST_LIST = 256 << 20
+AGAIN = "use the lists of the official release"
 CHUNK = 1024
 """How many images are handed to the threads at once."""
 
@@ -221,7 +222,7 @@ def _used(folder: Path, lists: Lists) -> list[np.ndarray]:
         chosen.append(np.flatnonzero(lists.partition == number))
         if len(chosen[-1]) == 0:
             raise InputError(
-                f"{folder / PARTITION_LIST}: expected images of the {split} partition ({number}), found none."
+                f"{folder / PARTITION_LIST}: expected images of the {split} partition ({number}), found none; {AGAIN}."
             )
     return chosen
 
@@ -264,18 +265,20 @@ def _resized(path: Path) -> np.ndarray:
 def _read_attributes(path: Path) -> tuple[list[str], np.ndarray]:
     lines = _lines(path)
     if len(lines) < 3 or not re.fullmatch(r"\s*[0-9]{1,9}\s*", lines[0]):
-        raise InputError(f"{path}: expected the number of images, the attribute names and one line per image.")
+        raise InputError(f"{path}: expected the number of images, the attribute names and one line per image; {AGAIN}.")
     _check_attribute_names(path, lines[1].split())
     rows = lines[2:]
     if len(rows) != int(lines[0]):
-        raise InputError(f"{path}: expected {int(lines[0])} images as its first line says, found {len(rows)}.")
+        raise InputError(f"{path}: expected {int(lines[0])} images as its first line says, found {len(rows)}; {AGAIN}.")
     value = {"1": 1, "-1": 0}
     names: list[str] = []
     attributes = np.empty((len(rows), len(ATTRIBUTES)), np.uint8)
     for i, row in enumerate(rows):
         name, *signs = row.split()
         if len(signs) != len(ATTRIBUTES) or not value.keys() >= set(signs):
-            raise InputError(f"{path}, line {i + 3}: expected a file name and 40 numbers 1 or -1, found '{row[:60]}'.")
+            raise InputError(
+                f"{path}, line {i + 3}: expected a file name and 40 numbers 1 or -1, found '{row[:60]}'; {AGAIN}."
+            )
         names.append(_file_name(path, i + 3, name))
         attributes[i] = [value[sign] for sign in signs]
     _refuse_repetition(path, names)
@@ -288,7 +291,7 @@ def _read_partition(path: Path) -> dict[str, int]:
     for i, row in enumerate(_lines(path)):
         fields = row.split()
         if len(fields) != 2 or fields[1] not in ("0", "1", "2"):
-            raise InputError(f"{path}, line {i + 1}: expected a file name and 0, 1 or 2, found '{row[:60]}'.")
+            raise InputError(f"{path}, line {i + 1}: expected a file name and 0, 1 or 2, found '{row[:60]}'; {AGAIN}.")
         names.append(_file_name(path, i + 1, fields[0]))
         numbers.append(int(fields[1]))
     _refuse_repetition(path, names)
@@ -317,15 +320,14 @@ def _file_name(path: Path, line: int, name: str) -> str:
 def _refuse_repetition(path: Path, names: list[str]) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: expected every image once, found {twice} twice.")
+        raise InputError(f"{path}: expected every image once, found {twice} twice; {AGAIN}.")
 
 
 def _check_attribute_names(path: Path, names: list[str]) -> None:
     if tuple(names) != ATTRIBUTES:
-        wrong = next((f"'{b}' for '{a}'" for a, b in zip(ATTRIBUTES, names, strict=False) if a != b), "")
-        raise InputError(
-            f"{path}: expected CelebA's 40 attributes in the official order, found {wrong or f'{len(names)} names'}."
-        )
+        wrong = next((f"'{b}' for '{a}'" for a, b in zip(ATTRIBUTES, names, strict=False) if a != b), None)
+        found = wrong or f"{len(names)} names"
+        raise InputError(f"{path}: expected CelebA's 40 attributes in the official order, found {found}; {AGAIN}.")
 
 
 def _compare(listed: set[str], there: set[str], a: Path, b: Path) -> None:

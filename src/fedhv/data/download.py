@@ -53,6 +53,7 @@ def download(name: str, root: Path, progress: Progress | None = None) -> str:
     if not wanted:
         return f"{source.title}: all {len(source.files)} files are already in {folder}, SHA-256 verified."
     make_folder(folder)
+    how = "fetched to"
     if source.archive is None:
         for file in wanted:
             target = folder / f"{file.name}.gz"
@@ -60,6 +61,7 @@ def download(name: str, root: Path, progress: Progress | None = None) -> str:
     else:
         target = root / source.archive
         if present(target):
+            how = f"unpacked from {target.name} to"
             try:
                 _unpack(target, folder, source)
             except OSError as error:
@@ -68,7 +70,8 @@ def download(name: str, root: Path, progress: Progress | None = None) -> str:
             _retrieve(source, target, partial(_unpack, folder=folder, source=source), progress)
             with suppress(OSError):
                 target.unlink()
-    return f"{source.title}: {len(wanted)} files fetched to {folder}, SHA-256 verified."
+    files = "1 file" if len(wanted) == 1 else f"{len(wanted)} files"
+    return f"{source.title}: {files} {how} {folder}, SHA-256 verified."
 
 
 def _there(folder: Path, source: Source, file: Official) -> bool:
@@ -172,10 +175,12 @@ class Resumable:
             except (requests.RequestException, HTTPError) as error:
                 if attempt == ATTEMPTS:
                     kept = self.part.stat().st_size if present(self.part) else 0
-                    raise FedHVError(
-                        f"Cannot download {url}: {_reason(error)}; {kept} bytes are kept, "
-                        "run the command again to continue."
-                    ) from None
+                    remedy = (
+                        f"{kept} bytes are kept, run the command again to continue."
+                        if kept
+                        else "check the connection and run the command again, or put the files there by hand."
+                    )
+                    raise FedHVError(f"Cannot download {url}: {_reason(error)}; {remedy}") from None
             time.sleep(pause)
             pause *= 2
         return None
@@ -242,6 +247,7 @@ def _reason(error: Exception) -> str:
         inner = following
     text = str(inner.strerror if isinstance(inner, OSError) and inner.strerror else inner)
     line = text.splitlines()[0] if text else type(inner).__name__
+    line = re.sub(r"^IncompleteRead\((\d+) bytes read.*", r"the connection ended after \1 bytes", line)
     return re.sub(r"^(<[^>]*>|\w+\(host=[^)]*\)): ", "", line).rstrip(".")
 
 
