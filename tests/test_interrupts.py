@@ -87,6 +87,18 @@ def test_a_signal_does_what_the_program_wants_it_to(number):
     assert (found, seen) == ((5, False), ["before", number, number])
 
 
+def test_what_is_ignored_does_not_hide_another():
+    """As in a worker, which leaves Ctrl-C to its parent and is then told by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        assert go_through([press, "look", lambda: press(signal.SIGTERM), "look", list]) == (4, True)
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # handled, but it stops nothing
+        assert go_through([press, lambda: press(signal.SIGTERM), "look", list]) == (3, True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_one_inside_the_other():
     def inner():
         with held_back():
@@ -230,6 +242,21 @@ def test_an_observer_that_is_gone_costs_nothing(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("like_a_gpu")
+def test_a_signal_that_stops_nothing_hides_no_round(monkeypatch, tmp_path):
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    heard, told = [], []
+
+    class Told(Watch):
+        def round(self, round):
+            told.append(round.number)
+
+    pressed_in(3, monkeypatch)
+    play(tmp_path, observer=Told())
+    assert told == [1, 2, 3, 4, 5]
+    assert heard == [signal.SIGINT]
+
+
+@pytest.mark.usefixtures("like_a_gpu")
 def test_an_engine_that_fails_meanwhile_is_not_the_end_of_ctrl_c(monkeypatch, setting_file, tmp_path):
     def fail():
         raise FedHVError("The engine cannot go on.")
@@ -247,6 +274,40 @@ def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, 
         compare(str(setting_file), ["uniform"], seeds=(0, 1, 2), rounds=4, out=tmp_path, engine="stacked")
     assert [len(read_history(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] == [2, 2, 2]
     assert len(list(tmp_path.glob(f"uniform-*/{CHECKPOINT}"))) == 3
+
+
+def test_another_ctrl_c_before_saving_has_begun_is_not_the_end(monkeypatch, tmp_path):
+    """A second signal a moment after the first, as some programs send it."""
+    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    pressed_in(3, monkeypatch)
+    save, begun = fedhv.jobs._save, []
+
+    def interrupted_once(executions):
+        begun.append(True)
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+        save(executions)
+
+    monkeypatch.setattr(fedhv.jobs, "_save", interrupted_once)
+    with pytest.raises(Interrupted, match="Stopped after round"):
+        play(tmp_path)
+    assert (tmp_path / CHECKPOINT).exists()
+
+
+def test_a_run_that_cannot_be_saved_does_not_keep_others_from_it(monkeypatch, setting_file, tmp_path):
+    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    save = Execution.save
+
+    def full_disk(self):
+        if self.job.seed == 1 and self.done > self._saved:
+            raise FedHVError("The disk is full.")
+        save(self)
+
+    pressed_in(2, monkeypatch, Stacked)
+    monkeypatch.setattr(Execution, "save", full_disk)
+    with pytest.raises(FedHVError, match="The disk is full"):
+        compare(str(setting_file), ["uniform"], seeds=(0, 1, 2), rounds=4, out=tmp_path, engine="stacked")
+    assert len(list(tmp_path.glob(f"uniform-*/{CHECKPOINT}"))) == 2
 
 
 @pytest.mark.parametrize("interruptible", [True, False])

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 1.0
 """Seconds after which another Ctrl-C is an impatient one; before, it is the same wish told twice: `timeout` signals a
 process and then its group."""
@@ -35,8 +36,8 @@ def held_back(wait: bool = True, patience: float = math.inf, tell: Callable[[], 
     over = threading.Event()
     if tell is not None:
         threading.Thread(target=_tell_once, args=(tell, held, over), daemon=True).start()
-    held._hold()
     try:
+        held._hold()
         yield held
     finally:
         held._release()
@@ -60,14 +61,15 @@ class Held:
         return bool(self._came)
 
     def handle(self) -> None:
-        """Let the program do what it does about a signal, if one waits: most often, raise KeyboardInterrupt."""
+        """Let the program do what it does about the signals that wait: most often, raise KeyboardInterrupt."""
         if not self._came:
             return
-        number, holding = self._came[0][0], bool(self._before)
+        numbers, holding = dict.fromkeys(number for number, _ in self._came), bool(self._before)
         self._came.clear()
         self._release()
         try:
-            signal.raise_signal(number)
+            for number in numbers:
+                signal.raise_signal(number)
         finally:
             if holding:
                 self._hold()
@@ -79,15 +81,31 @@ class Held:
             self.handle()
 
     def _hold(self) -> None:
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._before = {number: handler for number, handler in handlers.items() if handler is not None}
-        for number in self._before:
-            signal.signal(number, self._note)
+        with _masked():
+            handlers = {number: signal.getsignal(number) for number in SIGNALS}
+            # None: not set by Python. What is ignored stays so: nobody waits for it.
+            self._before = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+            for number in self._before:
+                signal.signal(number, self._note)
 
     def _release(self) -> None:
-        while self._before:
-            number, handler = self._before.popitem()
-            signal.signal(number, handler)
+        with _masked():
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before = {}
+
+
+@contextmanager
+def _masked() -> Iterator[None]:
+    """No signal comes between two handlers that are exchanged together."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _tell_once(tell: Callable[[], None], held: Held, over: threading.Event) -> None:

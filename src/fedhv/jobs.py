@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -166,8 +166,11 @@ def execute_together(
             with held_back(not engine.interruptible, PATIENCE, lambda: observer.say(WAITING)) as signals:
                 _play(executions, engine, observer, tick, signals)
         except KeyboardInterrupt:
-            with suppress(KeyboardInterrupt):  # another one wishes for nothing new
-                _save(executions)
+            saved = False
+            while not saved:
+                with suppress(KeyboardInterrupt), held_back():  # another one wishes for nothing new
+                    _save(executions)
+                    saved = True
             raise Interrupted(_how_far(executions)) from None
         return [execution.failure or execution.finish() for execution in executions]
 
@@ -186,6 +189,14 @@ def _play(
             _save(executions)
             signals.handle()
 
+    def told(finished: Round) -> None:
+        while engine.notes:
+            observer.say(engine.notes.pop(0))
+        if alone:
+            observer.round(finished)
+        else:
+            tick(executions)
+
     alone = len(executions) == 1
     try:
         for i, finished in simulate_together(engine, [execution.rounds() for execution in executions], between):
@@ -198,14 +209,9 @@ def _play(
             execution.record(finished)
             if execution.done == execution.job.plan.rounds:
                 execution.finish()  # at once: the others may yet be interrupted
-            if signals.pending:
-                continue  # whoever watches may be gone by the same signal
-            while engine.notes:
-                observer.say(engine.notes.pop(0))
-            if alone:
-                observer.round(finished)
-            else:
-                tick(executions)
+            # Whoever watches may be gone by the signal that waits.
+            with suppress(OSError) if signals.pending else nullcontext():
+                told(finished)
     except FedHVError as stop:  # an engine that cannot go on stops all of them
         if not alone:
             _save(executions)
@@ -214,10 +220,10 @@ def _play(
 
 
 def _save(executions: Sequence[Execution]) -> None:
-    """Keep all that is recorded, whatever signal comes meanwhile."""
-    with held_back():
+    """Keep all that is recorded, whatever signal comes meanwhile, and of every run, whatever becomes of another."""
+    with held_back(), ExitStack() as stack:
         for execution in executions:
-            execution.save()
+            stack.callback(execution.save)
 
 
 class Execution:

@@ -70,12 +70,12 @@ def test_celeba_is_counted(tmp_path):
     from fedhv.data import load_celeba
 
     write_celeba(tmp_path)
-    assert states(tmp_path)["CelebA", "img_align_celeba"] == "readable"
+    (finding,) = (f for f in verify(tmp_path) if f.dataset == "CelebA")
+    assert (finding.state, finding.detail) == ("readable", "6 JPEGs, as listed; the official release has 202,599")
     load_celeba(tmp_path)
     details = {f.path.name: f.detail for f in verify(tmp_path) if f.dataset == "CelebA"}
     assert details["celeba-32x32-train.npz"] == "a subset of 3 of the 162,770 images of the train partition, 32x32"
-    once = ", not decoded again (the arrays were made of them)"
-    assert details["img_align_celeba"] == f"6 JPEGs, as listed{once}; the official release has 202,599"
+    assert details["img_align_celeba"] == "not looked at: the arrays beside it are used"
     folder = tmp_path / "celeba"
     (folder / "img_align_celeba/000001.jpg").unlink()
     (folder / "celeba-32x32-test.npz").write_bytes(b"")
@@ -120,11 +120,30 @@ def test_arrays_of_other_lists_are_found(tmp_path):
     path.write_text(path.read_text().replace("000001.jpg 0", "000001.jpg 2"))
     found = {f.path.name: f for f in verify(tmp_path) if f.dataset == "CelebA"}
     assert {found[f"celeba-32x32-{split}.npz"].state for split in ("train", "test")} == {"damaged"}
-    assert "made by other lists" in found["celeba-32x32-train.npz"].detail
+    assert "made by other lists; a run makes it again from the JPEGs" in found["celeba-32x32-train.npz"].detail
     assert found["img_align_celeba"].state == "readable"
     path.write_text("nonsense")
     found = {f.path.name: f.state for f in verify(tmp_path) if f.dataset == "CelebA"}
     assert found["img_align_celeba"] == "damaged"
+
+
+@pytest.mark.parametrize("gone", ["img_align_celeba/000001.jpg", "list_eval_partition.txt", "list_attr_celeba.txt"])
+def test_arrays_that_a_run_uses_need_no_originals(tmp_path, gone):
+    pytest.importorskip("PIL")
+    from fedhv.data import load_celeba
+
+    write_celeba(tmp_path)
+    load_celeba(tmp_path)
+    (tmp_path / "celeba" / gone).unlink()
+    load_celeba(tmp_path)
+    assert {f.state for f in verify(tmp_path) if f.dataset == "CelebA"} == {"readable"}
+
+
+def test_a_folder_that_cannot_be_looked_into_is_found_and_hides_nothing(tmp_path):
+    (tmp_path / "celeba").symlink_to("celeba")
+    found = {f.dataset: f.state for f in verify(tmp_path)}
+    assert found["CelebA"] == "damaged"
+    assert found["MNIST"] == "missing"
 
 
 def test_one_kept_half_of_celeba_misses_the_other(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from fedhv.reproduce import Options, Selection, reproduce
 from fedhv.reproduce.found import Found
 from fedhv.reproduce.narrowed import narrowing
-from fedhv.reproduce.plan import PlannedRun, Variant
+from fedhv.reproduce.plan import SETTINGS, PlannedRun, Variant
 
 PAPERS = (0, 42, 2026)
 
@@ -61,6 +61,21 @@ def test_tables_of_a_part_leave_those_of_the_whole_alone(options):
     assert set(whole) == {"main.md", "main.csv", "main-rankings.csv"}
     reproduce("main", options, Selection(("multimnist",), ("uniform",), (0,)), run=False)
     assert {path.name: path.read_text() for path in (options.out / "tables").glob("main*")} == whole
+
+
+@pytest.mark.parametrize(
+    ("selection", "whole"),
+    [
+        (Selection(), True),
+        (Selection(tuple(reversed(SETTINGS)), None, (2026, 42, 0)), True),
+        (Selection(methods=("fedhv", "fedcmoo", "uniform", "fsmgda")), True),
+        (Selection(seeds=(0, 42)), False),
+        (Selection(rounds=200), False),
+        (Selection(methods=("fedhv",)), False),
+    ],
+)
+def test_what_is_whole_does_not_depend_on_how_it_is_spelled(selection, whole):
+    assert selection.whole is whole
 
 
 def test_rankings_of_an_earlier_command_do_not_stay(options):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 import click
@@ -14,6 +16,7 @@ from rich.console import Console
 from fedhv.cli.app import app
 from fedhv.cli.options import say_line
 from fedhv.errors import FedHVError
+from fedhv.interrupts import SIGNALS, held_back
 from fedhv.jobs import Interrupted
 
 __all__ = ["app", "main"]
@@ -22,6 +25,7 @@ __all__ = ["app", "main"]
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     signal.signal(signal.SIGTERM, _terminate)
+    atexit.register(_deaf)
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
         if code == Interrupted.exit_code:  # so typer says that a command was stopped which has nothing to add
@@ -49,7 +53,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _deaf() -> None:
+    """Whoever presses Ctrl-C twice should not see the libraries' traceback while Python ends."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True).print("[bold red]Error:[/] ", end="")
-    say_line(Console(stderr=True), str(FedHVError(message)))
+    with suppress(KeyboardInterrupt), held_back():  # a second Ctrl-C wishes for nothing new
+        Console(stderr=True).print("[bold red]Error:[/] ", end="")
+        say_line(Console(stderr=True), str(FedHVError(message)))
     sys.exit(code)

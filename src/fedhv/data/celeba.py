@@ -207,7 +207,7 @@ def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
     made_by, lists = fingerprint(folder), read_lists(folder)
     decoded = _decoded(folder, lists, "CelebA: resizing images", progress)
     faces = []
-    for rows in _used(folder, lists):
+    for rows in used(folder, lists):
         images = np.empty((len(rows), 3, SIDE, SIDE), np.uint8)
         for i in range(len(rows)):
             images[i] = next(decoded)
@@ -215,7 +215,7 @@ def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
     return faces[0], faces[1]
 
 
-def _used(folder: Path, lists: Lists) -> list[np.ndarray]:
+def used(folder: Path, lists: Lists) -> list[np.ndarray]:
     """The places of every split's images in the lists."""
     chosen = []
     for split, number in SPLITS.items():
@@ -229,7 +229,7 @@ def _used(folder: Path, lists: Lists) -> list[np.ndarray]:
 
 def _decoded(folder: Path, lists: Lists, what: str, progress: Progress | None) -> Iterator[np.ndarray]:
     """The images that are used, split by split, at 32x32."""
-    paths = [folder / IMAGES / lists.names[i] for rows in _used(folder, lists) for i in rows]
+    paths = [folder / IMAGES / lists.names[i] for rows in used(folder, lists) for i in rows]
     done = 0
     # Pillow lets go of the interpreter while it decodes, so threads use all cores.
     with ThreadPoolExecutor(usable_cores()) as pool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,14 +17,13 @@ from fedhv.data.celeba import (
     PARTITION_LIST,
     SIDE,
     SPLITS,
-    Faces,
     Progress,
     arrays_of,
     check_jpegs,
     differs,
-    fingerprint,
     read_faces,
     read_lists,
+    used,
 )
 from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
@@ -67,8 +66,17 @@ def verify(root: Path, progress: Progress | None = None) -> list[Finding]:
         root: The data directory.
         progress: Told how many of CelebA's images are decoded.
     """
-    found = [finding for source in SOURCES.values() for finding in _official(root, source)]
-    return found + _celeba(root / FOLDER, progress)
+    looks: list[tuple[str, Path, Callable[[], list[Finding]]]] = [
+        (source.title, root / source.folder, partial(_official, root, source)) for source in SOURCES.values()
+    ]
+    looks.append(("CelebA", root / FOLDER, partial(_celeba, root / FOLDER, progress)))
+    findings = []
+    for title, folder, look in looks:
+        try:
+            findings += look()
+        except InputError as error:  # not even its folder can be looked into
+            findings.append(Finding(title, folder, "damaged", str(error)))
+    return findings
 
 
 def presence(root: Path) -> dict[str, Presence]:
@@ -129,32 +137,20 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
 
 
 def _celeba(folder: Path, progress: Progress | None) -> list[Finding]:
-    findings: list[Finding] = []
-    kept: dict[str, Faces] = {}
-    for split in SPLITS:
-        path = arrays_of(folder, split)
-        if present(path):
-            findings.append(_checked(path, partial(_kept, path, split, kept)))
-    if len(kept) == len(SPLITS):
-        findings = [_against_lists(finding, folder, kept) for finding in findings]
-    if present(folder / IMAGES) or present(folder / ATTRIBUTE_LIST) or present(folder / PARTITION_LIST):
-        findings.append(_checked(folder / IMAGES, partial(_originals, folder, kept, progress)))
+    arrays = {split: path for split in SPLITS if present(path := arrays_of(folder, split))}
+    findings = [_checked(path, partial(_kept, folder, split)) for split, path in arrays.items()]
+    originals = [name for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST) if present(folder / name)]
+    if len(findings) == len(SPLITS) and all(finding.ok for finding in findings):
+        if originals:
+            detail = "not looked at: the arrays beside it are used"
+            findings.append(Finding("CelebA", folder / originals[0], "readable", detail))
+    elif originals:
+        findings.append(_checked(folder / IMAGES, partial(_originals, folder, progress)))
     elif len(findings) == 1:
-        absent = next(s for s in SPLITS if f"-{s}.npz" not in findings[0].path.name)
-        path = arrays_of(folder, absent)
+        path = next(arrays_of(folder, split) for split in SPLITS if split not in arrays)
         findings.append(Finding("CelebA", path, "missing", "not there, and neither are the JPEGs to make it from"))
     how = "not there; `fedhv data download celeba` shows its terms and where to put its files"
     return findings or [Finding("CelebA", folder, "missing", how)]
-
-
-def _against_lists(finding: Finding, folder: Path, kept: Mapping[str, Faces]) -> Finding:
-    """The same, unless the lists beside the arrays are not those that they were made by."""
-    split = next(split for split in kept if arrays_of(folder, split) == finding.path)
-    try:
-        other = differs(folder, {split: kept[split]})
-    except InputError:
-        return finding  # the lists are at fault, which is found with the images
-    return replace(finding, state="damaged", detail=other) if other else finding
 
 
 def _checked(path: Path, describe: Callable[[], str]) -> Finding:
@@ -164,23 +160,27 @@ def _checked(path: Path, describe: Callable[[], str]) -> Finding:
         return Finding("CelebA", path, "damaged", str(error))
 
 
-def _kept(path: Path, split: str, kept: dict[str, Faces]) -> str:
-    kept[split] = read_faces(path)
-    n = len(kept[split].images)
+def _kept(folder: Path, split: str) -> str:
+    faces = read_faces(arrays_of(folder, split))
+    other = differs(folder, {split: faces})
+    if other:
+        again = "a run makes it again from the JPEGs" if faces.lists else "move it or the lists away"
+        raise InputError(f"{other.rstrip('.')}; {again}.")
+    n = len(faces.images)
     whole = (
         "the whole" if n == CELEBA_SIZES[split] else f"a subset of {n:,} of the {CELEBA_SIZES[split]:,} images of the"
     )
     return f"{whole} {split} partition, {SIDE}x{SIDE}"
 
 
-def _originals(folder: Path, kept: Mapping[str, Faces], progress: Progress | None) -> str:
+def _originals(folder: Path, progress: Progress | None) -> str:
     for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST):
         if not present(folder / name):
             raise InputError(f"{name} not found in {folder}; run `fedhv data download celeba` to see where it is.")
-    n, decoded = len(read_lists(folder).names), ""
-    if len(kept) == len(SPLITS) and all(faces.lists == fingerprint(folder) for faces in kept.values()):
-        decoded = ", not decoded again (the arrays were made of them)"
-    elif importlib.util.find_spec("PIL") is None:
+    lists = read_lists(folder)
+    used(folder, lists)
+    n, decoded = len(lists.names), ""
+    if importlib.util.find_spec("PIL") is None:
         decoded = ", not decoded (that needs Pillow: `pip install 'fedhv[data]'`)"
     else:
         check_jpegs(folder, progress)

@@ -48,15 +48,18 @@ class Processes:
 
     def ask(self, command: Sequence[str], seconds: float) -> tuple[int, str, str]:
         """The exit code, output and error output of a command that ends by itself, within bounds."""
-        with held_back():
-            asked = self._popen(command, subprocess.PIPE, subprocess.PIPE)
-        with asked:
-            try:
-                out, err = asked.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                raise FedHVError(f"{' '.join(command[:2])} did not end within {seconds:g} s.") from None
-            finally:
+        asked: subprocess.Popen[bytes] | None = None
+        try:
+            with held_back():
+                asked = self._popen(command, subprocess.PIPE, subprocess.PIPE)
+            out, err = asked.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise FedHVError(f"{' '.join(command[:2])} did not end within {seconds:g} s.") from None
+        finally:
+            if asked is not None:
                 asked.kill()  # nothing happens where it has ended
+                with asked:
+                    pass  # its pipes are closed, and it is waited for
         return asked.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     def _popen(self, command: Sequence[str], out: int | IO[bytes], err: int) -> subprocess.Popen[bytes]:

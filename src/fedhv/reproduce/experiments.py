@@ -106,6 +106,13 @@ class Selection:
         if self.rounds is not None and self.rounds < 1:
             raise InputError(f"`rounds` should be at least 1. Found {self.rounds}.")
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out, and nothing is other than the paper's."""
+        settings, methods = self.settings or SETTINGS, self.methods or METHODS
+        same = set(settings) == set(SETTINGS) and set(methods) == set(METHODS)
+        return same and set(self.seeds) == set(SEEDS) and self.rounds is None
+
     def has(self, setting: str) -> bool:
         """Whether a setting is left."""
         return self.settings is None or setting in self.settings

@@ -59,7 +59,7 @@ def reproduce(
         raise InputError(f"{options.out} should be the folder of a reproduction. Found {there}.")
     found = look(plan, options.out)
     outputs = tuple(_output(name, found, selection, options.out) for name in names)
-    folder = options.out / TABLES if selection == Selection() else options.out / TABLES / NARROWED
+    folder = options.out / TABLES if selection.whole else options.out / TABLES / NARROWED
     return Reproduction(outputs, tuple(write_outputs(outputs, folder)), tuple(failures))
 
 
