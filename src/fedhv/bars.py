@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedhv.terminal import say_line
+
 Line = Callable[[str, int, int | None, bool], str]
 """What is said without a terminal of what is worked on, how much of it is done, of how much, and whether it has just
 begun; empty where nothing is."""
@@ -62,7 +64,7 @@ class Bars:
         if self._bars is None:
             self._tasks[what] = TaskID(0)
             if line := self._line(what, done, total, first):
-                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+                say_line(self._console, line)
             return
         if first:
             self._bars.start()  # where nothing happens nothing is shown

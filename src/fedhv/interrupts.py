@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -81,7 +81,7 @@ class Held:
             self.handle()
 
     def _hold(self) -> None:
-        with _masked():
+        with blocked(SIGNALS):
             handlers = {number: signal.getsignal(number) for number in SIGNALS}
             # None: not set by Python. What is ignored stays so: nobody waits for it.
             self._before = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
@@ -89,19 +89,19 @@ class Held:
                 signal.signal(number, self._note)
 
     def _release(self) -> None:
-        with _masked():
+        with blocked(SIGNALS):
             for number, handler in self._before.items():
                 signal.signal(number, handler)
             self._before = {}
 
 
 @contextmanager
-def _masked() -> Iterator[None]:
-    """No signal comes between two handlers that are exchanged together."""
+def blocked(numbers: Iterable[int]) -> Iterator[None]:
+    """These signals come afterwards, where the system can do that; processes that are started meanwhile inherit it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

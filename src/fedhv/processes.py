@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from fedhv.errors import FedHVError, InputError
+from fedhv.interrupts import blocked
 from fedhv.jobs import Interrupted
 
 T = TypeVar("T")
@@ -121,15 +122,10 @@ def _dismiss(team: Sequence[_Worker]) -> None:
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
     """Processes that are started meanwhile do not hear Ctrl-C before they can tell what it means."""
-    if not hasattr(signal, "pthread_sigmask"):
+    if hasattr(signal, "pthread_sigmask"):
+        ensure_running()  # Python's own helper process: its start would end the blocking
+    with blocked([signal.SIGINT]):
         yield
-        return
-    ensure_running()  # Python's own helper process: its start would end the blocking
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # --- a worker's side --------------------------------------------------------------------------------------

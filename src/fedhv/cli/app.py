@@ -36,7 +36,6 @@ from fedhv.cli.options import (
     output_console,
     print_json,
     same_command,
-    say_line,
 )
 from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import comparison_table, summary_table
@@ -53,6 +52,7 @@ from fedhv.rehearsal import rehearse
 from fedhv.runs import run as run_method
 from fedhv.study import EXECUTORS, SEEDS, StudyFailed
 from fedhv.study import compare as compare_methods
+from fedhv.terminal import say_line
 
 app = typer.Typer(
     name="fedhv",

@@ -22,10 +22,10 @@ from fedhv.cli.options import (
     names,
     output_console,
     print_json,
-    say_line,
 )
 from fedhv.config import load_setting
 from fedhv.rehearsal import rehearse
+from fedhv.terminal import say_line
 
 
 def register(app: typer.Typer) -> None:

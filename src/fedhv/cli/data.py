@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedhv.bars import counts, downloads
-from fedhv.cli.options import DataOption, Json, output_console, print_json, say_line
+from fedhv.cli.options import DataOption, Json, output_console, print_json
 from fedhv.data import Finding, data_directory, data_location
 from fedhv.data import download as download_dataset
 from fedhv.data import verify as verify_datasets
@@ -21,6 +21,7 @@ from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
 from fedhv.data.verify import presence
 from fedhv.jobs import Interrupted
+from fedhv.terminal import say_line
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 

@@ -19,13 +19,13 @@ from fedhv.cli.options import (
     output_console,
     print_json,
     same_command,
-    say_line,
 )
 from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import summary_table
 from fedhv.config import load_setting
 from fedhv.errors import InputError
 from fedhv.jobs import Interrupted
+from fedhv.terminal import say_line
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
 

@@ -35,11 +35,6 @@ def output_console(width: int = 160) -> Console:
     return Console() if sys.stdout.isatty() else Console(width=width)
 
 
-def say_line(console: Console, text: str) -> None:
-    """A line as it is: names in square brackets are no markup, and a path is not broken in two."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def print_json(value: Any) -> None:
     """A result for programs, on the output."""
     print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedhv.cli.options import output_console, say_line
+from fedhv.cli.options import output_console
 from fedhv.cores import usable_cores
 from fedhv.report.render import terminal
 from fedhv.report.watch import Server, Watcher
 from fedhv.report.writing import Report, write_report
 from fedhv.study import StudyObserver
+from fedhv.terminal import say_line
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24

@@ -27,7 +27,6 @@ from fedhv.cli.options import (
     output_console,
     print_json,
     same_command,
-    say_line,
 )
 from fedhv.cli.progress import observer
 from fedhv.engines import choose_device
@@ -41,6 +40,7 @@ from fedhv.reproduce.reproducing import Reproduction, rehearse
 from fedhv.reproduce.reproducing import reproduce as reproduce_experiment
 from fedhv.reproduce.running import REFERENCES, Options
 from fedhv.study import EXECUTORS, SEEDS
+from fedhv.terminal import say_line
 
 MOST_NOTES = 16
 

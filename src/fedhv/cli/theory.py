@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json, say_line
+from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json
 from fedhv.errors import InputError
 from fedhv.jsonfile import write_object
+from fedhv.terminal import say_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

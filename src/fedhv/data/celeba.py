@@ -197,9 +197,9 @@ def read_lists(folder: Path) -> Lists:
     return Lists(names, attributes, np.array([partition[name] for name in names], np.uint8))
 
 
-def check_jpegs(folder: Path, progress: Progress | None = None) -> None:
-    """Refuse what a run would refuse: lists without a partition, and images that cannot be decoded."""
-    for _ in _decoded(folder, read_lists(folder), "CelebA: decoding images", progress):
+def check_jpegs(folder: Path, lists: Lists, progress: Progress | None = None) -> None:
+    """Refuse what a run would refuse: images that cannot be decoded."""
+    for _ in _decoded(folder, lists, "CelebA: decoding images", progress):
         pass
 
 

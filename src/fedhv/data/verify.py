@@ -183,6 +183,6 @@ def _originals(folder: Path, progress: Progress | None) -> str:
     if importlib.util.find_spec("PIL") is None:
         decoded = ", not decoded (that needs Pillow: `pip install 'fedhv[data]'`)"
     else:
-        check_jpegs(folder, progress)
+        check_jpegs(folder, lists, progress)
     official = "" if n == CELEBA_IMAGES else f"; the official release has {CELEBA_IMAGES:,}"
     return f"{n:,} JPEGs, as listed{decoded}{official}"
