@@ -5,9 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # What must stay covered: the method, the client, the engines, who holds what, what is kept and counted.
-CORE   := src/fedhv/weights.py,src/fedhv/methods/*,src/fedhv/client.py,src/fedhv/engines/*,src/fedhv/partition.py,$\
-          src/fedhv/checkpoint.py,src/fedhv/communication.py,src/fedhv/messages.py,src/fedhv/cohort.py,$\
-          src/fedhv/aggregation.py,src/fedhv/compression.py,src/fedhv/minnorm.py
+CORE   := src/fedhv/problem/*,src/fedhv/protocol/*,src/fedhv/methods/*,src/fedhv/engines/*,src/fedhv/runs/checkpoint.py
 
 # Triton kernels and what launches them run on a GPU alone; benchmarks/gpu_kernels.py checks them there.
 ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
@@ -21,7 +19,7 @@ help:
 	@echo "make coverage  the tests, with line and branch coverage; the core has to reach 95 %"
 	@echo "make docs      the documentation, into site/"
 	@echo "make package   wheel and sdist, into dist/"
-	@echo "make lint      ruff and mypy"
+	@echo "make lint      ruff, mypy and the layers of imports"
 	@echo "make format    let ruff format the code"
 	@echo "make clean     remove the environment and caches"
 
@@ -61,6 +59,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --config pyproject.toml
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

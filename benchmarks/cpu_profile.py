@@ -13,12 +13,12 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fedhv.benchmarks.random_images import random_problem
-from fedhv.cohort import sample_cohort
-from fedhv.config import load_setting
 from fedhv.engines.sequential import Sequential
-from fedhv.jobs import one_thread
-from fedhv.simulation import initial_state
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.runs.config import load_setting
+from fedhv.runs.job import one_thread
+from fedhv.runs.random_images import random_problem
+from fedhv.simulation.rounds import initial_state
 
 SHOWN = 12
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 import torch
 
-from fedhv.benchmarks.random_images import random_problem
-from fedhv.config import Setting, load_setting
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method
-from fedhv.problem import Problem
-from fedhv.resolve import resolve
-from fedhv.simulation import Round, initial_state, rounds, simulate_together
+from fedhv.problem.problem import Problem
+from fedhv.runs.config import Setting, load_setting
+from fedhv.runs.random_images import random_problem
+from fedhv.runs.resolve import resolve
+from fedhv.simulation.rounds import Round, initial_state, rounds, simulate_together
 
 
 def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:

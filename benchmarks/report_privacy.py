@@ -17,10 +17,10 @@ import torch
 
 import fedhv
 from fedhv.engines import Choice, Engine
-from fedhv.messages import Train
-from fedhv.privacy import PrivateReports, ReportPrivacy, spent
-from fedhv.problem import Problem
-from fedhv.resolve import resolve
+from fedhv.engines.privacy import PrivateReports, ReportPrivacy, spent
+from fedhv.problem.problem import Problem
+from fedhv.protocol.messages import Train
+from fedhv.runs.resolve import resolve
 from fedhv.theory import measured_report_error, report_errors
 
 CLIP = 3.0

@@ -29,12 +29,12 @@ from workload import machine
 from fedhv import FedHV, LocalTraining, Problem, classification
 from fedhv.engines import ENGINES, Sequential
 from fedhv.engines.base import Engine
-from fedhv.memory import held_memory
-from fedhv.messages import TrainReplies
-from fedhv.partition import partition
-from fedhv.problem import Benchmark, Examples
-from fedhv.simulation import Plan, initial_state, simulate
-from fedhv.weights import inverse_slack_weights
+from fedhv.methods.weights import inverse_slack_weights
+from fedhv.problem.partition import partition
+from fedhv.problem.problem import Benchmark, Examples
+from fedhv.protocol.messages import TrainReplies
+from fedhv.simulation.rounds import Plan, initial_state, simulate
+from fedhv.support.memory import held_memory
 
 EXAMPLES, SIDE = 20_000, 28
 N = (1_000, 10_000, 100_000, 1_000_000)

@@ -23,22 +23,22 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from fedhv import toml
-from fedhv.checkpoint import NAME as CHECKPOINT
-from fedhv.checkpoint import load_checkpoint
 from fedhv.cli import main
-from fedhv.config import load_setting, setting_from_tables, setting_tables, shipped_settings
 from fedhv.data.arrays import write_arrays
 from fedhv.data.celeba import ATTRIBUTES, _read_attributes, _read_partition, read_faces
 from fedhv.data.cifar import RECORD, read_records
 from fedhv.data.idx import read_idx
-from fedhv.errors import FedHVError
-from fedhv.folders import read_summary
-from fedhv.history import NAME as HISTORY
-from fedhv.history import read_history
 from fedhv.methods.base import State
-from fedhv.reference import read_reference
 from fedhv.report.rounds import read_rounds
+from fedhv.runs.checkpoint import NAME as CHECKPOINT
+from fedhv.runs.checkpoint import load_checkpoint
+from fedhv.runs.config import load_setting, setting_from_tables, setting_tables, shipped_settings
+from fedhv.runs.folder import read_summary
+from fedhv.runs.history import NAME as HISTORY
+from fedhv.runs.history import read_history
+from fedhv.runs.reference import read_reference
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError
 
 SUMMARY = json.dumps(
     {

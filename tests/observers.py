@@ -1,6 +1,6 @@
 """An observer for tests: it keeps what it is told, and interrupts a run where it is asked to."""
 
-from fedhv.study import StudyObserver
+from fedhv.runs.study import StudyObserver
 
 
 class Watch(StudyObserver):

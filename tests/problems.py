@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import fedhv.jobs
+import fedhv.runs.job
 from fedhv import Benchmark, Examples, Problem, Task, classification
 
 # --- quadratic: two clients, two tasks, numbers for paper -------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import fedhv.jobs
-from fedhv.history import read_history
+import fedhv.runs.job
+from fedhv.runs.history import read_history
 
 
 def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:

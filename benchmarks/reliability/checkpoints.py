@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
 
     from fedhv import InputError, State
-    from fedhv.checkpoint import NAME, PREVIOUS, Checkpoint, load_checkpoint, save_checkpoint
+    from fedhv.runs.checkpoint import NAME, PREVIOUS, Checkpoint, load_checkpoint, save_checkpoint
 
     def state(seed: int) -> State:
         rng = torch.Generator().manual_seed(seed)

@@ -31,9 +31,9 @@ def child(setting: Path, folder: Path, said: Path, user: int | None) -> int:
         return process
     code = 0
     try:
-        import fedhv.jobs
+        import fedhv.runs.job
         from fedhv import FedHVError, run
-        from fedhv.observer import Observer
+        from fedhv.simulation.observer import Observer
 
         class Slow(Observer):
             def round(self, round: object) -> None:
@@ -41,7 +41,7 @@ def child(setting: Path, folder: Path, said: Path, user: int | None) -> int:
 
         if user is not None:
             os.setuid(user)
-        fedhv.jobs.SECONDS_BETWEEN_CHECKPOINTS, fedhv.jobs.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
+        fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
         try:
             run(str(setting), "fedhv", out=folder, engine="sequential", device="cpu", resume=True, override=CHANGES,
                 reference=[3.0, 3.0], observer=Slow())  # fmt: skip

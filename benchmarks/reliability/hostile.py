@@ -26,13 +26,13 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
     """Every round's M × m reports of an honest run, and its reference."""
     from dataclasses import replace
 
-    from fedhv.calibration import calibrate
-    from fedhv.config import load_setting
     from fedhv.engines import Sequential
-    from fedhv.jobs import one_thread
     from fedhv.methods.base import with_reference
-    from fedhv.resolve import resolve
-    from fedhv.simulation import simulate
+    from fedhv.runs.calibration import calibrate
+    from fedhv.runs.config import load_setting
+    from fedhv.runs.job import one_thread
+    from fedhv.runs.resolve import resolve
+    from fedhv.simulation.rounds import simulate
 
     seen: list[np.ndarray] = []
 
@@ -57,8 +57,8 @@ def weights(reports: np.ndarray, reference: tuple[float, ...], rule: Any) -> np.
     """What the server computes, with what is not finite left out."""
     import torch
 
-    from fedhv.aggregation import aggregate_reports
-    from fedhv.weights import inverse_slack_weights
+    from fedhv.methods.weights import inverse_slack_weights
+    from fedhv.protocol.aggregation import aggregate_reports
 
     taken = reports[np.isfinite(reports).all(axis=1)]
     found: np.ndarray = inverse_slack_weights(aggregate_reports(torch.from_numpy(taken), rule, TRIM), reference).numpy()

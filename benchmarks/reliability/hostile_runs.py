@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--participants", type=int, default=10)
     m = parser.parse_args().participants
     from fedhv import run
-    from fedhv.calibration import calibrate
-    from fedhv.config import load_setting
+    from fedhv.runs.calibration import calibrate
+    from fedhv.runs.config import load_setting
 
     log = Log(RESULTS / "hostile_runs.txt")
     log(machine())

@@ -31,7 +31,7 @@ def main() -> None:
     from problems import quadratic
 
     from fedhv import FedHV, run
-    from fedhv.observer import Observer
+    from fedhv.simulation.observer import Observer
 
     log = Log(RESULTS / "soak.txt")
     log(machine())

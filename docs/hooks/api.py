@@ -1,9 +1,8 @@
-"""The page of the Python interface: the public names, grouped by the module that defines them."""
+"""The page of the Python interface: the public names, grouped by the room that defines them."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 
 import fedhv
@@ -14,8 +13,8 @@ What `import fedhv` gives. All of it is typed (`py.typed`). [Reports](api-report
 [theory](api-theory.md) have packages of their own.
 
 """
-ORDER = ["weights", "runs", "study", "calibration", "reference", "folders", "problem", "tasks", "partition", "methods"]
-"""Modules in the order in which a reader meets them; any other follows."""
+ORDER = ["runs", "problem", "methods", "protocol", "simulation", "support"]
+"""Rooms in the order in which a reader meets them; any other follows."""
 PACKAGES = {"fedhv.report": "Python: reports", "fedhv.theory": "Python: theory"}
 
 
@@ -41,8 +40,8 @@ def package_page(package: str) -> str:
 
 
 def _module(name: str) -> str:
-    """Where a public name is defined; the methods, one file each, count as one."""
-    return re.sub(r"^(fedhv\.methods)\..*", r"\1", getattr(fedhv, name).__module__)
+    """The room in which a public name is defined."""
+    return ".".join(getattr(fedhv, name).__module__.split(".")[:2])
 
 
 def _about(module: str) -> str:

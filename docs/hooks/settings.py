@@ -10,8 +10,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from fedhv.config import Setting, shipped_settings
 from fedhv.methods import METHODS
+from fedhv.runs.config import Setting, shipped_settings
 
 INTRODUCTION = """# Settings
 

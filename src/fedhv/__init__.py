@@ -1,20 +1,20 @@
 """FedHV: task-wise federated multi-objective optimisation with m numbers a client."""
 
 from fedhv._version import __version__
-from fedhv.calibration import calibrate
-from fedhv.cohort import LocalTraining
-from fedhv.config import Setting, load_setting
-from fedhv.errors import FedHVError, InputError
-from fedhv.folders import Result
-from fedhv.messages import GramTerms, TaskGradients, TaskUpdates, Train
 from fedhv.methods import FSMGDA, FedCMOO, FedHV, Method, State, Uniform
-from fedhv.partition import partition
-from fedhv.problem import Benchmark, Clients, Examples, Problem
-from fedhv.reference import Reference
-from fedhv.runs import run
-from fedhv.study import compare
-from fedhv.tasks import Task, classification, multilabel, regression
-from fedhv.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
+from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
+from fedhv.problem.partition import partition
+from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
+from fedhv.problem.tasks import Task, classification, multilabel, regression
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.messages import GramTerms, TaskGradients, TaskUpdates, Train
+from fedhv.runs.calibration import calibrate
+from fedhv.runs.config import Setting, load_setting
+from fedhv.runs.folder import Result
+from fedhv.runs.reference import Reference
+from fedhv.runs.run import run
+from fedhv.runs.study import compare
+from fedhv.support.errors import FedHVError, InputError
 
 __all__ = [
     "FSMGDA",

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fedhv.benchmarks.augment import Normalise, Rotate
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 MODES = ["bilinear", "nearest"]
 

@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
-from fedhv.parameters import Layout
-from fedhv.tasks import classification, multilabel
+from fedhv.problem.parameters import Layout
+from fedhv.problem.tasks import classification, multilabel
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedhv.benchmarks.cifar10_mnist import overlay
 from fedhv.benchmarks.compose import compose, nearest
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 FIRST = np.array([[[1, 2], [3, 4]]], np.uint8)
 SECOND = np.array([[[10, 20], [30, 1]]], np.uint8)

@@ -14,9 +14,9 @@ from fedhv.benchmarks.compose import compose
 from fedhv.data import load_cifar10, load_fashion_mnist, load_mnist
 from fedhv.data.catalogue import MNIST, SOURCES, Official
 from fedhv.data.celeba import ATTRIBUTES
-from fedhv.errors import InputError
-from fedhv.problem import Benchmark
-from fedhv.random import Purpose, stream
+from fedhv.problem.problem import Benchmark
+from fedhv.problem.random import Purpose, stream
+from fedhv.support.errors import InputError
 
 TWO_TASKS = ["multimnist", "mnist-fmnist", "cifar10-mnist"]
 

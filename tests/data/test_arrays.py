@@ -6,7 +6,7 @@ import pytest
 
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.files import write_atomically
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 def npy(array, **options):

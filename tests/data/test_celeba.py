@@ -8,7 +8,7 @@ from tiny_datasets import write_celeba
 from fedhv.data import load_celeba, verify
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.celeba import ATTRIBUTES
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 pytest.importorskip("PIL")
 ARRAYS = ("images", "attributes", "names", "attribute_names")

@@ -4,7 +4,7 @@ from tiny_datasets import write_cifar
 
 from fedhv.data import load_cifar10
 from fedhv.data.cifar import RECORD, read_records
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 def test_golden_record(tmp_path):

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from tiny_datasets import idx_contents, write_idx
 
-from fedhv.bars import counts, downloads
 from fedhv.data.catalogue import MNIST, SOURCES, Official
+from fedhv.support.bars import counts, downloads
 
 CONTENTS = idx_contents()
 

@@ -12,7 +12,7 @@ from tiny_datasets import cifar_contents, idx_contents
 
 from fedhv.data import download, load_cifar10, load_mnist
 from fedhv.data.catalogue import CIFAR10, MNIST, SOURCES, Official
-from fedhv.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError
 
 pytest.importorskip("pooch")
 

@@ -8,7 +8,7 @@ from tiny_datasets import idx_bytes, write_idx
 
 from fedhv.data import load_fashion_mnist, load_mnist
 from fedhv.data.idx import read_idx
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 # two 2x3 images, byte by byte
 GOLDEN = bytes.fromhex("00000803 00000002 00000002 00000003 000102030405 fafbfcfdfeff")

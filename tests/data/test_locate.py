@@ -6,7 +6,7 @@ import pytest
 from tiny_datasets import write_idx
 
 from fedhv.data import data_directory, data_location, load_cifar10, load_mnist
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 @pytest.fixture(autouse=True)

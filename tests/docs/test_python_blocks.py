@@ -9,7 +9,7 @@ import typer
 
 from docs import pages
 from fedhv.cli import app
-from fedhv.config import load_setting
+from fedhv.runs.config import load_setting
 
 LANGUAGES = {"python", "sh", "toml", "text", "json"}
 WITH_CODE = [page for page in pages.READ if pages.python_blocks(page) and page.name != "tutorial.md"]

@@ -11,8 +11,8 @@ import typer
 import fedhv
 from docs.building import build_site
 from fedhv.cli import app
-from fedhv.config import Setting
-from fedhv.toml import as_tables
+from fedhv.runs.config import Setting
+from fedhv.support.toml import as_tables
 
 FETCHED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="(https?:)?//[^"]*"')
 

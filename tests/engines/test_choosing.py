@@ -10,13 +10,14 @@ import torch
 from problems import everything_random
 from torch import nn
 
-from fedhv import InputError, LocalTraining, Problem, Uniform, classification, compare, run, toml
+from fedhv import InputError, LocalTraining, Problem, Uniform, classification, compare, run
 from fedhv.benchmarks.models import LeNet
 from fedhv.engines import choose_engine
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.observer import Observer
-from fedhv.simulation import Plan
-from fedhv.study import StudyObserver
+from fedhv.runs.study import StudyObserver
+from fedhv.simulation.observer import Observer
+from fedhv.simulation.rounds import Plan
+from fedhv.support import toml
 
 
 class Branching(nn.Module):

@@ -9,10 +9,10 @@ from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
-from fedhv.cohort import sample_cohort
 from fedhv.engines import Sequential, Stacked, stacked
-from fedhv.messages import Train
-from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.messages import Train
+from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (1.6, 1.4)
 METHODS = (

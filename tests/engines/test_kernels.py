@@ -25,8 +25,8 @@ from fedhv.engines.kernels.fusion import Convolution, Normalisation, _first_step
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import Normalise, _normalise, _normalise_backward, normalise
 from fedhv.engines.kernels.operators import Convolve, _convolve, _convolve_backward, convolve
-from fedhv.errors import FedHVError
-from fedhv.parameters import Layout, flatten
+from fedhv.problem.parameters import Layout, flatten
+from fedhv.support.errors import FedHVError
 
 GEOMETRIES = [
     (3, (8, 8), 64, (3, 3), Geometry(1, 1, 2), True),

@@ -12,11 +12,11 @@ from problems import everything_random
 from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, FedHVError, LocalTraining, Problem, Uniform, classification
-from fedhv.client import Client
-from fedhv.cohort import sample_cohort
 from fedhv.engines import Parallel, Sequential, choose_engine
-from fedhv.messages import Train
-from fedhv.simulation import Plan, initial_state, rounds, simulate, simulate_together
+from fedhv.protocol.client import Client
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.messages import Train
+from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (3.0, 3.0)
 REPORTS = tuple(FedHV(reference=REFERENCE, report=report) for report in (2, 1, "all"))

@@ -11,14 +11,15 @@ import pytest
 import torch
 from problems import quadratic
 
-from fedhv import FedHVError, compare, jobs, run
-from fedhv.cohort import LocalTraining
-from fedhv.compression import Compressed
+from fedhv import FedHVError, compare, run
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.engines.sequential import Sequential
 from fedhv.methods import Uniform, fedcmoo
-from fedhv.problem import Examples
-from fedhv.simulation import Plan, simulate
+from fedhv.problem.problem import Examples
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.compression import Compressed
+from fedhv.runs import job as jobs
+from fedhv.simulation.rounds import Plan, simulate
 
 
 def test_it_is_halved_from_what_there_is_until_it_fits_and_stays_so():

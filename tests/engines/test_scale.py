@@ -13,14 +13,14 @@ from problems import Small, everything_random, examples
 from torch import Tensor
 
 from fedhv import FSMGDA, FedHV, LocalTraining, Problem, Uniform
-from fedhv.cohort import sample_cohort
 from fedhv.engines import Parallel, Sequential, Stacked
 from fedhv.engines import parts as parts_module
 from fedhv.engines.parts import in_parts, parts
-from fedhv.messages import TaskGradients, Train, TrainReply, collect
-from fedhv.partition import partition
-from fedhv.problem import Benchmark, Clients
-from fedhv.simulation import Plan, simulate
+from fedhv.problem.partition import partition
+from fedhv.problem.problem import Benchmark, Clients
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.messages import TaskGradients, Train, TrainReply, collect
+from fedhv.simulation.rounds import Plan, simulate
 
 MILLION = 1_000_000
 LOCAL = LocalTraining(2, 4, 0.1)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedhv import FedHVError, InputError, LocalTraining, Train
-from fedhv.cohort import sample_cohort
 from fedhv.engines import Parallel, Sequential, Stacked, choose_engine, choosing, heap, parallel
-from fedhv.parameters import initial_model
+from fedhv.problem.parameters import initial_model
+from fedhv.protocol.cohort import sample_cohort
 
 
 def test_a_machine_with_a_gpu_stacks_in_tf32(monkeypatch):

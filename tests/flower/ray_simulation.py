@@ -7,10 +7,10 @@ from pathlib import Path
 
 from flwr.simulation import run_simulation
 
-from fedhv.config import load_setting
 from fedhv.flower import client_app
 from fedhv.methods import FedHV
-from fedhv.resolve import resolve
+from fedhv.runs.config import load_setting
+from fedhv.runs.resolve import resolve
 
 SMALL = [
     "federation.clients=4",

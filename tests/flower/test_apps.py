@@ -8,11 +8,12 @@ import tomllib
 import pytest
 from flwr.app import Context, RecordDict
 
-from fedhv import resolve, toml
-from fedhv.config import load_setting
-from fedhv.errors import InputError
 from fedhv.flower import apps
 from fedhv.flower.control import Control, reporting
+from fedhv.runs import resolve
+from fedhv.runs.config import load_setting
+from fedhv.support import toml
+from fedhv.support.errors import InputError
 from flower.local_grid import LocalGrid
 
 SMALL = [

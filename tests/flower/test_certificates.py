@@ -11,8 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedhv.errors import InputError
 from fedhv.flower.certificates import make_certificates
+from fedhv.support.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, Re
 from problems import everything_random
 
 from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
-from fedhv.cohort import sample_cohort
-from fedhv.errors import FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app, mailbox
 from fedhv.flower.engine import over_flower
 from fedhv.flower.server_app import serve
 from fedhv.flower.wire import HELLO
-from fedhv.simulation import Plan, initial_state, rounds, simulate_together
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate_together
+from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
 PATIENCE = Patience(reply=0.3, nodes=0.3, again=1e-6)
@@ -366,7 +366,7 @@ def test_another_version_is_refused_and_both_are_named(grid, tmp_path, monkeypat
 
     grid.trouble = trouble
     said = []
-    from fedhv.observer import Observer
+    from fedhv.simulation.observer import Observer
 
     class Ear(Observer):
         def say(self, text):

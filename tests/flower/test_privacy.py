@@ -18,15 +18,15 @@ from problems import everything_random
 
 import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
-from fedhv.config import load_setting
-from fedhv.errors import FedHVError, InputError
+from fedhv.engines.privacy import ReportPrivacy, privately, spent
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
 from fedhv.flower.up import RESTARTS, _say_what_is_spent
-from fedhv.history import read_history
-from fedhv.messages import TrainReply
-from fedhv.privacy import ReportPrivacy, privately, spent
-from fedhv.study import StudyObserver
+from fedhv.protocol.messages import TrainReply
+from fedhv.runs.config import load_setting
+from fedhv.runs.history import read_history
+from fedhv.runs.study import StudyObserver
+from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
 OVERRIDE = [

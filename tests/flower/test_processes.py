@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 import fedhv
-from fedhv.history import read_history
+from fedhv.runs.history import read_history
 from flower.watching import LOOPBACK, MARK, listening, marked, one, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -98,8 +98,8 @@ def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up,
 
 def resumes_what_is_finished(run):
     """The server's configuration is the command's: the same command with --resume reads, and starts nothing."""
+    from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.up import Order, up
-    from fedhv.privacy import ReportPrivacy
 
     order = Order("digits", "fedhv", 3, run, override=tuple(SMALL), rounds=2, resume=True)
     assert up(order).rounds == 2
@@ -161,7 +161,7 @@ def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
     from fedhv.flower.deployment import CONNECTION, Deployment
     from fedhv.flower.processes import free_ports
     from fedhv.flower.up import Order, _run, _Watch
-    from fedhv.study import StudyObserver
+    from fedhv.runs.study import StudyObserver
 
     monkeypatch.setenv(MARK, mark)
     order = Order("digits", "uniform", 2, tmp_path / "run", override=tuple(SMALL), rounds=1, tls=True)
@@ -278,6 +278,6 @@ def test_a_command_that_hangs_is_ended_and_said(mark, tmp_path):
     from fedhv.flower.processes import Processes
 
     processes = Processes({**os.environ, MARK: mark}, tmp_path)
-    with pytest.raises(fedhv.errors.FedHVError, match=r"did not end within 0\.2 s"):
+    with pytest.raises(fedhv.support.errors.FedHVError, match=r"did not end within 0\.2 s"):
         processes.ask([sys.executable, "-c", SLEEP], 0.2)
     assert not marked(mark)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedhv
-from fedhv.folders import read_result
+from fedhv.runs.folder import read_result
 from flower.ray_simulation import METHOD, SMALL
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[flower]'")

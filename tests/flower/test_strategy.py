@@ -14,11 +14,11 @@ from flwr.app import Context, RecordDict
 from problems import everything_random
 
 from fedhv import FedCMOO, FedHV, Uniform
-from fedhv.errors import Diverged, FedHVError, InputError
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
-from fedhv.folders import read_result
-from fedhv.history import read_history
+from fedhv.runs.folder import read_result
+from fedhv.runs.history import read_history
+from fedhv.support.errors import Diverged, FedHVError, InputError
 from flower.local_grid import LocalGrid
 
 PATIENCE = Patience(reply=2, nodes=2, again=1)
@@ -153,7 +153,7 @@ def test_without_flower_one_line_says_what_to_install(command, monkeypatch):
 
 
 def test_without_the_accountant_one_line_says_what_to_install(monkeypatch):
-    from fedhv.privacy import ReportPrivacy, spent
+    from fedhv.engines.privacy import ReportPrivacy, spent
 
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(FedHVError, match=r"fedhv\[privacy\]"):

@@ -12,8 +12,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from problems import everything_random
 
 from fedhv import FedHV, Uniform
-from fedhv.client import Client
-from fedhv.cohort import LocalTraining, sample_cohort
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.wire import (
     TYPES,
@@ -27,7 +25,9 @@ from fedhv.flower.wire import (
     introduction,
     serialised_bytes,
 )
-from fedhv.messages import GramTerms, TaskUpdates, Train
+from fedhv.protocol.client import Client
+from fedhv.protocol.cohort import LocalTraining, sample_cohort
+from fedhv.protocol.messages import GramTerms, TaskUpdates, Train
 from flower.local_grid import LocalGrid
 
 PROBLEM = everything_random()

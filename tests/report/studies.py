@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedhv import toml
-from fedhv.metrics import Evaluation, TaskScore
+from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.support import toml
 
 STRENGTH = {"fedhv": 1.0, "fedcmoo": 0.96, "fsmgda": 0.9, "uniform": 0.93}
 DIGITS = ("clear", "faint")

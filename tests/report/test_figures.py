@@ -13,14 +13,14 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 
 from fedhv.benchmarks import load_benchmark
-from fedhv.errors import InputError
-from fedhv.problem import Clients
+from fedhv.problem.problem import Clients
 from fedhv.report import make_study, read_study
 from fedhv.report.aggregate import cost_curve, metric_curve, round_curve, spending
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
 from fedhv.report.figures.drawing import drawing, plain
 from fedhv.report.figures.writing import Writer, figures_of, prefixes, write_figures
 from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, styles
+from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from fedhv.errors import InputError
 from fedhv.report import read_study, tables
 from fedhv.report.payload import payload
 from fedhv.report.reading import Reader
+from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")

@@ -19,7 +19,7 @@ from rich.console import Console
 from fedhv.report import read_study, tables
 from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.render import comma_separated, html, latex, markdown, terminal
-from fedhv.statistics import Spread
+from fedhv.support.statistics import Spread
 from report.studies import write_fixed, write_run, write_study
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,9 +10,9 @@ import pytest
 from problems import everything_random
 
 from fedhv import Uniform, run
-from fedhv.errors import InputError
-from fedhv.study import StudyObserver
-from fedhv.tensorboard import TensorBoard, scalars
+from fedhv.report.tensorboard import TensorBoard, scalars
+from fedhv.runs.study import StudyObserver
+from fedhv.support.errors import InputError
 from report.studies import DIGITS, made_up, write_history, write_run
 
 
@@ -110,7 +110,7 @@ class Listening(StudyObserver):
 
 def test_a_log_that_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
-    monkeypatch.setattr("fedhv.tensorboard.SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("fedhv.report.tensorboard.SECONDS_BETWEEN_LOOKS", 0.0)
     heard, folder = Listening(), tmp_path / "run"
 
     class Blocking(TensorBoard):
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_at_the_end_is_said_and_nothing_is_raised(tmp_path, 
     def full(self):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedhv.tensorboard._Follower.flush", full)
+    monkeypatch.setattr("fedhv.report.tensorboard._Follower.flush", full)
     board.stop()
     board.stop()
     where = played / "tensorboard"

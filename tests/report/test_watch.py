@@ -9,8 +9,8 @@ import urllib.request
 
 import pytest
 
-from fedhv.errors import InputError
 from fedhv.report.watch import Server, Watcher
+from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
 

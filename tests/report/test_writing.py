@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fedhv.errors import InputError
 from fedhv.report import write_report
+from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
 

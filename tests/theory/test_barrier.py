@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory import barrier_level, barrier_sandwich, log_largest_product, loss_ceiling, slack_floor
-from fedhv.weights import log_hypervolume
 
 from .cases import deterministic, powers, safe_points, vectors
 

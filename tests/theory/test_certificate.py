@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import inverse_slack_weights, log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     ProblemConstants,
     StepSizes,
@@ -23,7 +24,6 @@ from fedhv.theory import (
     smallest_margin,
     smoothness_constant,
 )
-from fedhv.weights import inverse_slack_weights, log_hypervolume
 
 from .cases import Federation, deterministic, powers, problems
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 from fedhv.theory import ProblemConstants, StepSizes
 
 GOOD = {

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import inverse_slack_weights
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     ProblemConstants,
     StepSizes,
@@ -25,7 +26,6 @@ from fedhv.theory import (
     stationarity_bound,
     step_conditions,
 )
-from fedhv.weights import inverse_slack_weights
 
 from .cases import Federation, deterministic, powers, problems
 

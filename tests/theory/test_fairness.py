@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     expected_fairness_gap_bound,
     gradient_by_identity,
@@ -13,7 +14,6 @@ from fedhv.theory import (
     proportional_fairness_gap,
     relative_slack_change,
 )
-from fedhv.weights import log_hypervolume
 
 from .cases import deterministic, safe_points
 

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import inverse_slack_sum, log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     gradient_bounds,
     gradient_by_autograd,
@@ -17,7 +18,6 @@ from fedhv.theory import (
     task_gradients,
     value_lower_bound,
 )
-from fedhv.weights import inverse_slack_sum, log_hypervolume
 
 from .cases import deterministic, powers, safe_points
 

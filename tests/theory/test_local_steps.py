@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     StepSizes,
     drift_bias_bound,
@@ -19,7 +20,6 @@ from fedhv.theory import (
     virtual_deviation_bound,
     weight_error_factor,
 )
-from fedhv.weights import log_hypervolume
 
 from .cases import Federation
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     gradient_by_identity,
     mean_squared_residual_bound,

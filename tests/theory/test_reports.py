@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     between_client_variance,
     cohort_size,

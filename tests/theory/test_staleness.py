@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import inverse_slack_weights
+from fedhv.support.errors import InputError
 from fedhv.theory import expected_squared_staleness_bound, staleness_bound, staleness_of_run
-from fedhv.weights import inverse_slack_weights
 
 from .cases import deterministic, powers
 

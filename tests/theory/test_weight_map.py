@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import inverse_slack_weights
+from fedhv.support.errors import InputError
 from fedhv.theory import (
     attained_weight_lipschitz,
     linearisation_bound,
@@ -19,7 +20,6 @@ from fedhv.theory import (
     weight_second_derivative_bound,
     weight_second_derivatives,
 )
-from fedhv.weights import inverse_slack_weights
 
 from .cases import deterministic, powers, vectors
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-from fedhv.errors import InputError, unknown
-from fedhv.imports import import_object
-from fedhv.problem import Benchmark
+from fedhv.problem.problem import Benchmark
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.imports import import_object
 
 BENCHMARKS: dict[str, str] = {
     "digits": "fedhv.benchmarks.digits:load",

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from fedhv.bars import counts
 from fedhv.benchmarks.augment import Normalise
 from fedhv.benchmarks.models import ResNet18
 from fedhv.data.celeba import ATTRIBUTES, Faces, load_celeba
-from fedhv.problem import Benchmark, Examples
-from fedhv.tasks import multilabel
+from fedhv.problem.problem import Benchmark, Examples
+from fedhv.problem.tasks import multilabel
+from fedhv.support.bars import counts
 
 # fmt: off
 GROUPS = {

@@ -12,8 +12,8 @@ from fedhv.benchmarks.models import CIFARNet
 from fedhv.data.catalogue import MNIST
 from fedhv.data.cifar import cifar_files, load_cifar10
 from fedhv.data.mnist import idx_files, load_mnist
-from fedhv.errors import InputError
-from fedhv.problem import Benchmark
+from fedhv.problem.problem import Benchmark
+from fedhv.support.errors import InputError
 
 COLOUR = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 """Mean and standard deviation that are customary for CIFAR-10."""

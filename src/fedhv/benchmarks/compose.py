@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 def compose(

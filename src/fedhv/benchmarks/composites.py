@@ -15,9 +15,9 @@ from fedhv.benchmarks.augment import Normalise
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.files import present
 from fedhv.data.genuine import refuse_altered
-from fedhv.errors import InputError
-from fedhv.problem import Augmentation, Benchmark, Examples
-from fedhv.tasks import classification
+from fedhv.problem.problem import Augmentation, Benchmark, Examples
+from fedhv.problem.tasks import classification
+from fedhv.support.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 

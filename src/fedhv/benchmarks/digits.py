@@ -16,9 +16,9 @@ import torch
 from fedhv.benchmarks.augment import Normalise
 from fedhv.benchmarks.compose import compose
 from fedhv.benchmarks.models import LeNet
-from fedhv.problem import Benchmark, Examples
-from fedhv.random import Purpose, stream
-from fedhv.tasks import classification
+from fedhv.problem.problem import Benchmark, Examples
+from fedhv.problem.random import Purpose, stream
+from fedhv.problem.tasks import classification
 
 TRAIN = 1437
 """The bundled digits are ordered by writer: the last 360 are written by hands that training never saw."""

@@ -13,9 +13,9 @@ from fedhv.benchmarks.models import LeNet
 from fedhv.benchmarks.multimnist import GREY
 from fedhv.data.catalogue import FASHION_MNIST, MNIST
 from fedhv.data.mnist import idx_files, load_fashion_mnist, load_mnist
-from fedhv.errors import InputError
-from fedhv.problem import Benchmark
-from fedhv.random import Purpose, stream
+from fedhv.problem.problem import Benchmark
+from fedhv.problem.random import Purpose, stream
+from fedhv.support.errors import InputError
 
 
 def load(data: Path) -> Benchmark:

@@ -12,8 +12,8 @@ from fedhv.benchmarks.composites import Pairs, kept, two_tasks
 from fedhv.benchmarks.models import LeNet
 from fedhv.data.catalogue import MNIST
 from fedhv.data.mnist import idx_files, load_mnist
-from fedhv.problem import Benchmark
-from fedhv.random import Purpose, stream
+from fedhv.problem.problem import Benchmark
+from fedhv.problem.random import Purpose, stream
 
 GREY = Normalise((0.1307,), (0.3081,))
 """Mean and standard deviation of MNIST's pixels."""

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from fedhv.cli.app import app
-from fedhv.errors import FedHVError
-from fedhv.interrupts import SIGNALS, held_back
-from fedhv.jobs import Interrupted
-from fedhv.terminal import say_line
+from fedhv.runs.job import Interrupted
+from fedhv.support.errors import FedHVError
+from fedhv.support.signals import SIGNALS, held_back
+from fedhv.support.terminal import say_line
 
 __all__ = ["app", "main"]
 

@@ -12,11 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedhv import toml
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
-from fedhv.calibration import calibrate as calibrate_reference
-from fedhv.calibration import calibrated_under
 from fedhv.cli import bench, data, flower, report, reproduce, theory
 from fedhv.cli.options import (
     DataOption,
@@ -39,20 +36,23 @@ from fedhv.cli.options import (
 )
 from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import comparison_table, summary_table
-from fedhv.config import load_setting, setting_tables, shipped_settings
-from fedhv.determinism import ROUNDS as DETERMINISM_ROUNDS
-from fedhv.determinism import check_determinism
 from fedhv.engines import ENGINES, choose_engine
-from fedhv.errors import InputError
-from fedhv.files import make_folder
-from fedhv.jobs import Interrupted
+from fedhv.engines.rehearsal import rehearse
 from fedhv.methods import METHODS
-from fedhv.observer import Announcing
-from fedhv.rehearsal import rehearse
-from fedhv.runs import run as run_method
-from fedhv.study import EXECUTORS, SEEDS, StudyFailed
-from fedhv.study import compare as compare_methods
-from fedhv.terminal import say_line
+from fedhv.runs.calibration import calibrate as calibrate_reference
+from fedhv.runs.calibration import calibrated_under
+from fedhv.runs.config import load_setting, setting_tables, shipped_settings
+from fedhv.runs.determinism import ROUNDS as DETERMINISM_ROUNDS
+from fedhv.runs.determinism import check_determinism
+from fedhv.runs.job import Interrupted
+from fedhv.runs.run import run as run_method
+from fedhv.runs.study import EXECUTORS, SEEDS, StudyFailed
+from fedhv.runs.study import compare as compare_methods
+from fedhv.simulation.observer import Announcing
+from fedhv.support import toml
+from fedhv.support.errors import InputError
+from fedhv.support.files import make_folder
+from fedhv.support.terminal import say_line
 
 app = typer.Typer(
     name="fedhv",

@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedhv.bench import Measurement, choose_engines, find_source, measure
 from fedhv.cli.options import (
     DataOption,
     DeviceOption,
@@ -23,9 +22,10 @@ from fedhv.cli.options import (
     output_console,
     print_json,
 )
-from fedhv.config import load_setting
-from fedhv.rehearsal import rehearse
-from fedhv.terminal import say_line
+from fedhv.engines.rehearsal import rehearse
+from fedhv.runs.bench import Measurement, choose_engines, find_source, measure
+from fedhv.runs.config import load_setting
+from fedhv.support.terminal import say_line
 
 
 def register(app: typer.Typer) -> None:

@@ -11,7 +11,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.bars import counts, downloads
 from fedhv.cli.options import DataOption, Json, output_console, print_json
 from fedhv.data import Finding, data_directory, data_location
 from fedhv.data import download as download_dataset
@@ -20,8 +19,9 @@ from fedhv.data.catalogue import SOURCES
 from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
 from fedhv.data.verify import presence
-from fedhv.jobs import Interrupted
-from fedhv.terminal import say_line
+from fedhv.runs.job import Interrupted
+from fedhv.support.bars import counts, downloads
+from fedhv.support.terminal import say_line
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 

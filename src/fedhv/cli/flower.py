@@ -22,10 +22,10 @@ from fedhv.cli.options import (
 )
 from fedhv.cli.progress import observer, starting_anew
 from fedhv.cli.tables import summary_table
-from fedhv.config import load_setting
-from fedhv.errors import InputError
-from fedhv.jobs import Interrupted
-from fedhv.terminal import say_line
+from fedhv.runs.config import load_setting
+from fedhv.runs.job import Interrupted
+from fedhv.support.errors import InputError
+from fedhv.support.terminal import say_line
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
 
@@ -67,10 +67,10 @@ def up(
     It writes the run folder that `fedhv run` writes. Everything listens on 127.0.0.1 alone.
     """
     # Flower is an extra: it is imported where it is needed.
+    from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.roster import Patience
     from fedhv.flower.up import Order
     from fedhv.flower.up import up as run_on_flower
-    from fedhv.privacy import ReportPrivacy
 
     if report_noise and not report_clip:
         raise InputError("`--report-noise` needs `--report-clip`: noise hides only what is bounded.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
 EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]

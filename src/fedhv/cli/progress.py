@@ -11,10 +11,10 @@ from rich import progress as bars
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedhv.folders import holds_run
-from fedhv.simulation import Round
-from fedhv.study import AnnouncingStudy, Progress, StudyObserver
-from fedhv.terminal import say_line
+from fedhv.runs.folder import holds_run
+from fedhv.runs.study import AnnouncingStudy, Progress, StudyObserver
+from fedhv.simulation.rounds import Round
+from fedhv.support.terminal import say_line
 
 SECONDS_BETWEEN_LINES = 10.0
 """Where output goes to a file, progress is a line every so often."""

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 
 from fedhv.cli.options import output_console
-from fedhv.cores import usable_cores
 from fedhv.report.render import terminal
 from fedhv.report.watch import Server, Watcher
 from fedhv.report.writing import Report, write_report
-from fedhv.study import StudyObserver
-from fedhv.terminal import say_line
+from fedhv.runs.study import StudyObserver
+from fedhv.support.cores import usable_cores
+from fedhv.support.terminal import say_line
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24
@@ -70,7 +70,7 @@ def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObs
     """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
     if not tensorboard:
         return observer
-    from fedhv.tensorboard import TensorBoard
+    from fedhv.report.tensorboard import TensorBoard
 
     return TensorBoard(folder, observer)
 

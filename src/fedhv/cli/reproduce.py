@@ -30,17 +30,17 @@ from fedhv.cli.options import (
 )
 from fedhv.cli.progress import observer
 from fedhv.engines import choose_device
-from fedhv.errors import FedHVError
-from fedhv.jobs import Interrupted
+from fedhv.paper.estimate import Forecast
+from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
+from fedhv.paper.plan import METHODS, SETTINGS
+from fedhv.paper.reproducing import Reproduction, rehearse
+from fedhv.paper.reproducing import reproduce as reproduce_experiment
+from fedhv.paper.running import REFERENCES, Options
 from fedhv.report.render import terminal
-from fedhv.reproduce.estimate import Forecast
-from fedhv.reproduce.experiments import ALL, EXPERIMENTS, Selection
-from fedhv.reproduce.plan import METHODS, SETTINGS
-from fedhv.reproduce.reproducing import Reproduction, rehearse
-from fedhv.reproduce.reproducing import reproduce as reproduce_experiment
-from fedhv.reproduce.running import REFERENCES, Options
-from fedhv.study import EXECUTORS, SEEDS
-from fedhv.terminal import say_line
+from fedhv.runs.job import Interrupted
+from fedhv.runs.study import EXECUTORS, SEEDS
+from fedhv.support.errors import FedHVError
+from fedhv.support.terminal import say_line
 
 MOST_NOTES = 16
 

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.statistics import Spread, ranks
-from fedhv.terminal import natural_width
-from fedhv.watch import too_low
+from fedhv.methods.watch import too_low
+from fedhv.support.statistics import Spread, ranks
+from fedhv.support.terminal import natural_width
 
 COLUMNS = (
     ("mean_accuracy", "MeanAcc ↑", True, 2),

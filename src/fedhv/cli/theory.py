@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json
-from fedhv.errors import InputError
-from fedhv.jsonfile import write_object
-from fedhv.terminal import say_line
+from fedhv.support.errors import InputError
+from fedhv.support.jsonfile import write_object
+from fedhv.support.terminal import say_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,8 +107,8 @@ def rate(
     as_json: Json = False,
 ) -> None:
     """How fast: the average squared gradient over horizons, under the prescribed schedule."""
-    from fedhv.theory.laboratory.figures import rate_figure
-    from fedhv.theory.laboratory.rate import rate_experiment
+    from fedhv.paper.laboratory.figures import rate_figure
+    from fedhv.paper.laboratory.rate import rate_experiment
 
     curves = rate_experiment(longest=longest, noisy_longest=noisy_longest, runs=runs, seed=seed)
     rows = [row for curve in curves for row in curve.rows()]
@@ -139,8 +139,8 @@ def certificate(
     """How safe: runs beside the reference-safety certificate."""
     import numpy as np
 
-    from fedhv.theory.laboratory.figures import certificate_figure
-    from fedhv.theory.laboratory.safety import certified_horizons, safety_cases, safety_experiment
+    from fedhv.paper.laboratory.figures import certificate_figure
+    from fedhv.paper.laboratory.safety import certified_horizons, safety_cases, safety_experiment
 
     found = list(safety_experiment(runs=runs, delta=delta, seed=seed))
     cases = {case.name: case for case in safety_cases()}
@@ -176,8 +176,8 @@ def terms(
     as_json: Json = False,
 ) -> None:
     """How much: the theorem's seven terms beside what runs measure, over many settings."""
-    from fedhv.theory.laboratory.figures import terms_figure
-    from fedhv.theory.laboratory.terms import cases, terms_by_horizon, terms_experiment
+    from fedhv.paper.laboratory.figures import terms_figure
+    from fedhv.paper.laboratory.terms import cases, terms_by_horizon, terms_experiment
 
     found = list(
         terms_experiment(horizon=horizon, runs=runs, engine_horizon=engine_horizon, engine_runs=engine_runs, seed=seed)

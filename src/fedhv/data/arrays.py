@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedhv.data.files import BLOCK, opened, write_atomically
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 LARGEST = 8 << 30
 """No array may be larger than this; CelebA's 162,770 training images have 500 million bytes."""

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedhv.cores import usable_cores
 from fedhv.data.arrays import read_arrays, write_arrays
 from fedhv.data.files import listing, opened, present, sha256
 from fedhv.data.locate import missing
-from fedhv.errors import InputError
+from fedhv.support.cores import usable_cores
+from fedhv.support.errors import InputError
 
 Progress = Callable[[str, int, int | None], None]
 """What is being worked on, how much of it is done, and of how much (if known)."""

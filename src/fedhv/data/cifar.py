@@ -10,7 +10,7 @@ from fedhv.data.catalogue import CIFAR10
 from fedhv.data.files import opened, present
 from fedhv.data.locate import missing
 from fedhv.data.mnist import Arrays
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 RECORD = 1 + 3 * 32 * 32
 LARGEST = 1 << 30

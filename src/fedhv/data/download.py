@@ -22,7 +22,7 @@ from fedhv.data.catalogue import SOURCES, Official, Source
 from fedhv.data.celeba import FOLDER, TERMS, Progress
 from fedhv.data.files import BLOCK, failed, make_folder, present, sha256
 from fedhv.data.mnist import find_idx
-from fedhv.errors import FedHVError, InputError, unknown
+from fedhv.support.errors import FedHVError, InputError, unknown
 
 ATTEMPTS = 4
 """How often a broken connection is taken up again before giving up (what arrived is kept)."""

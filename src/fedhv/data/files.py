@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 BLOCK = 1 << 20
 """How many bytes are read at once."""

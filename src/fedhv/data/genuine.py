@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedhv.data.catalogue import SOURCES
 from fedhv.data.files import sha256
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 def refuse_altered(root: Path, paths: Iterable[Path]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedhv.data.files import BLOCK, uncompressed
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 LARGEST = 1 << 30
 """No idx file may announce more bytes than this: a damaged header must not fill the memory."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhv.data.files import present
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fedhv.data.catalogue import FASHION_MNIST, MNIST, Source
 from fedhv.data.files import present
 from fedhv.data.idx import read_idx
 from fedhv.data.locate import missing
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Training images, training labels, test images, test labels; unsigned bytes."""

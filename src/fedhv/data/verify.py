@@ -27,7 +27,7 @@ from fedhv.data.celeba import (
 )
 from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 
 State = Literal["verified", "readable", "damaged", "missing"]
 Presence = Literal["there", "not complete", "not there"]

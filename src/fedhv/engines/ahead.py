@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedhv.client import draw_minibatches
-from fedhv.cohort import Cohort, sample_cohort
 from fedhv.engines.trajectories import Shape, Trajectory
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.client import draw_minibatches
+from fedhv.protocol.cohort import Cohort, sample_cohort
 
 Draws = tuple[np.ndarray, np.ndarray | None]
 Key = tuple[int, int, int, int, Shape, str]

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from fedhv.client import CHUNK, Client
-from fedhv.cohort import Cohort
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
-from fedhv.errors import InputError
-from fedhv.messages import Replies, Request
-from fedhv.metrics import Evaluation, TaskScore
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.client import CHUNK, Client
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.protocol.messages import Replies, Request
+from fedhv.support.errors import InputError
 
 
 class Engine(ABC):

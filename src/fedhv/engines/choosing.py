@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
-from fedhv.cores import usable_cores
 from fedhv.engines.base import Engine
 from fedhv.engines.mappable import why_not_mappable
 from fedhv.engines.parallel import Parallel, can_fork
 from fedhv.engines.sequential import Sequential
 from fedhv.engines.stacked import Stacked
-from fedhv.errors import InputError, unknown
-from fedhv.problem import Problem
-
-if TYPE_CHECKING:
-    from fedhv.simulation import Plan
+from fedhv.problem.problem import Problem
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.support.cores import usable_cores
+from fedhv.support.errors import InputError, unknown
 
 ENGINES: dict[str, type[Engine]] = {
     "sequential": Sequential,
@@ -28,6 +26,18 @@ ENGINES: dict[str, type[Engine]] = {
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training, below which a client is done sooner than it is sent for."""
+
+
+class Workload(Protocol):
+    """What a round's cost depends on: how many clients take part and how they train."""
+
+    @property
+    def participants(self) -> int:
+        """M."""
+
+    @property
+    def local(self) -> LocalTraining:
+        """Their local training."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ def choose_engine(
     device: str = "auto",
     precision: str = "auto",
     problem: Problem | None = None,
-    plan: Plan | None = None,
+    plan: Workload | None = None,
 ) -> Choice:
     """An engine by name; "auto" takes the fastest for the device, the model and the cohort.
 
@@ -116,7 +126,7 @@ def choose_engine(
     return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
 
 
-def _fastest(device: torch.device, problem: Problem | None, plan: Plan | None) -> tuple[str, str]:
+def _fastest(device: torch.device, problem: Problem | None, plan: Workload | None) -> tuple[str, str]:
     """The engine for a device, a model and a cohort, and why."""
     cohort = None if plan is None else plan.participants
     clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
@@ -136,7 +146,7 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Plan | None) -
     return "parallel", f"{cores} cores{clients}"
 
 
-def _work(problem: Problem, plan: Plan) -> int:
+def _work(problem: Problem, plan: Workload) -> int:
     """How much a client has to do in a round."""
     with torch.random.fork_rng(devices=[]):
         d = sum(parameter.numel() for parameter in problem.model().parameters())

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from fedhv.errors import caused_by
+from fedhv.support.errors import caused_by
 
 
 class Compiled:

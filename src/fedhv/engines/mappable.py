@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fedhv.client import Client
-from fedhv.parameters import flatten
-from fedhv.problem import Examples, Problem
+from fedhv.problem.parameters import flatten
+from fedhv.problem.problem import Examples, Problem
+from fedhv.protocol.client import Client
 
 CLIENTS, EXAMPLES = 2, 2
 LONGEST = 160

@@ -19,13 +19,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedhv.cohort import Cohort
-from fedhv.cores import usable_cores
 from fedhv.engines.base import Engine
 from fedhv.engines.shared import Board, Note
-from fedhv.errors import FedHVError, InputError
-from fedhv.messages import GramTerms, Replies, Reply, Request, TaskGradientReplies, TaskGradients, Train, collect
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import (
+    GramTerms,
+    Replies,
+    Reply,
+    Request,
+    TaskGradientReplies,
+    TaskGradients,
+    Train,
+    collect,
+)
+from fedhv.support.cores import usable_cores
+from fedhv.support.errors import FedHVError, InputError
 
 DEATHS = 3
 """So many workers may die on one errand before the run stops."""

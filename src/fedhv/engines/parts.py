@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedhv.cohort import Cohort
-from fedhv.messages import Refusal, Replies, Request, TaskUpdateReplies, TaskUpdates, Train, TrainReplies
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import Refusal, Replies, Request, TaskUpdateReplies, TaskUpdates, Train, TrainReplies
 
 MOST = 256
 """So many clients are answered at once; more fill no GPU better."""

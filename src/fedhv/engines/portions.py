@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from fedhv.errors import FedHVError, causes
+from fedhv.support.errors import FedHVError, causes
 
 T = TypeVar("T")
 

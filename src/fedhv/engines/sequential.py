@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedhv.cohort import Cohort
 from fedhv.engines.base import Engine
-from fedhv.messages import Replies, Request, collect
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import Replies, Request, collect
 
 
 class Sequential(Engine):

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedhv.cohort import Cohort, ReportBudget
-from fedhv.compression import Compressed, stack_shape
-from fedhv.messages import (
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.cohort import Cohort, ReportBudget
+from fedhv.protocol.compression import Compressed, stack_shape
+from fedhv.protocol.messages import (
     GramTerms,
     GramTermsReply,
     Reply,
@@ -23,7 +24,6 @@ from fedhv.messages import (
     Train,
     TrainReply,
 )
-from fedhv.parameters import Layout
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.client import descend
-from fedhv.cohort import Cohort, report_positions
-from fedhv.compression import Compressed, compress_all
 from fedhv.engines.ahead import Ahead
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
@@ -31,7 +28,12 @@ from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import in_parts, parts
 from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
-from fedhv.messages import (
+from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.random import Purpose
+from fedhv.protocol.client import descend
+from fedhv.protocol.cohort import Cohort, report_positions
+from fedhv.protocol.compression import Compressed, compress_all
+from fedhv.protocol.messages import (
     GramTerms,
     Refusal,
     Replies,
@@ -44,8 +46,6 @@ from fedhv.messages import (
     TrainReplies,
     collect,
 )
-from fedhv.problem import Examples, Problem
-from fedhv.random import Purpose
 
 SCALARS = 360_000_000
 """So many parameters of stacked models fill a GPU; more at once would only take more memory."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedhv.client import GRADIENT_PART
-from fedhv.cohort import Cohort
-from fedhv.messages import GramTerms, Request, TaskGradients, TaskUpdates, Train
+from fedhv.protocol.client import GRADIENT_PART
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import GramTerms, Request, TaskGradients, TaskUpdates, Train
 
 
 @dataclass(frozen=True)

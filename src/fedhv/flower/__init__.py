@@ -5,7 +5,7 @@ server_app(load)          the ServerApp that runs a method and writes a run fold
 Strategy(method, server)  the same method as a Flower strategy, for a ServerApp of your own
 """
 
-from fedhv.errors import FedHVError
+from fedhv.support.errors import FedHVError
 
 try:
     import flwr  # noqa: F401

@@ -24,9 +24,9 @@ from fedhv.flower.client_app import client_app
 from fedhv.flower.control import reporting, tell
 from fedhv.flower.log import Log
 from fedhv.flower.server_app import serve
-from fedhv.problem import Problem
-from fedhv.resolve import resolve
-from fedhv.simulation import Round
+from fedhv.problem.problem import Problem
+from fedhv.runs.resolve import resolve
+from fedhv.simulation.rounds import Round
 
 server = ServerApp()
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedhv.errors import InputError
-from fedhv.files import make_folder, write_atomic
+from fedhv.support.errors import InputError
+from fedhv.support.files import make_folder, write_atomic
 
 DAYS = 365
 

@@ -9,9 +9,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from fedhv.client import Client
 from fedhv.engines import choose_device
-from fedhv.errors import FedHVError, InputError
+from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.node import Node
 from fedhv.flower.wire import (
     HELLO,
@@ -24,9 +23,10 @@ from fedhv.flower.wire import (
     encode_reply,
     introduction,
 )
-from fedhv.messages import TaskGradients, TaskGradientsReply, Train
-from fedhv.privacy import ReportPrivacy
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.client import Client
+from fedhv.protocol.messages import TaskGradients, TaskGradientsReply, Train
+from fedhv.support.errors import FedHVError, InputError
 
 Load = Callable[[Context], Node | Problem]
 """Returns what the node of a context has; or a whole problem, of which the node then takes its own part."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedhv.errors import FedHVError
-from fedhv.files import write_atomic
+from fedhv.support.errors import FedHVError
+from fedhv.support.files import write_atomic
 
 RUNNING, OUTCOME, SAID = "running", "outcome.json", "said"
 

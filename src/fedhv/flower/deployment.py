@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fedhv import toml
-from fedhv.errors import FedHVError
-from fedhv.files import write_atomic
 from fedhv.flower.certificates import Certificates, make_certificates
 from fedhv.flower.processes import Processes, free_ports
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError
+from fedhv.support.files import write_atomic
 
 CONNECTION = "fedhv"
 """The name of the connection in Flower's configuration."""

@@ -11,17 +11,17 @@ from flwr.app import ConfigRecord, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedhv import toml
-from fedhv.cohort import Cohort
-from fedhv.communication import Traffic
 from fedhv.engines import Choice
 from fedhv.engines.base import Engine
+from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.exchange import exchange, reason
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.wire import TYPES, Malformed, decode_reply, encode_request, serialised_bytes
-from fedhv.messages import Refusal, Replies, Reply, Request, collect
-from fedhv.privacy import ReportPrivacy
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import Refusal, Replies, Reply, Request, collect
+from fedhv.protocol.traffic import Traffic
+from fedhv.support import toml
 
 
 class Nodes(Engine):

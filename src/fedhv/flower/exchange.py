@@ -10,8 +10,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from fedhv.errors import FedHVError, printable
 from fedhv.flower.mailbox import Mailbox
+from fedhv.support.errors import FedHVError, printable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Replies are looked for often at first, then more rarely. (Flower's own loop looks every three seconds.)"""

@@ -6,8 +6,8 @@ from logging import INFO
 
 from flwr.common.logger import log
 
-from fedhv.observer import Observer
-from fedhv.simulation import Round
+from fedhv.simulation.observer import Observer
+from fedhv.simulation.rounds import Round
 
 
 class Log(Observer):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fedhv.errors import InputError
-from fedhv.problem import Augmentation, Clients, Examples, Problem
-from fedhv.tasks import Task
+from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
+from fedhv.problem.tasks import Task
+from fedhv.support.errors import InputError
 
 Arrays = tuple[Any, Sequence[Any]]
 """Inputs, and for every task its targets."""

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from fedhv.errors import FedHVError
-from fedhv.interrupts import held_back
+from fedhv.support.errors import FedHVError
+from fedhv.support.signals import held_back
 
 GRACE = 5.0
 """Seconds between asking a process to end and making it end."""

@@ -10,12 +10,12 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fedhv.errors import InputError
 from fedhv.flower.exchange import reason
 from fedhv.flower.mailbox import Mailbox
 from fedhv.flower.wire import HELLO, Malformed, decode_introduction, hello
-from fedhv.parameters import Layout
-from fedhv.screening import TooFewReplies
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.screening import TooFewReplies
+from fedhv.support.errors import InputError
 
 SILENCE = 10.0
 """Seconds after which whoever waits for nodes says so; then it speaks four times more rarely."""

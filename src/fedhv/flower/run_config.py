@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedhv.errors import InputError
+from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.roster import Patience
-from fedhv.numbers import is_number
-from fedhv.privacy import ReportPrivacy
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_number
 
 
 def text(settings: Any, name: str) -> str | None:

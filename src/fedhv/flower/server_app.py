@@ -9,20 +9,20 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhv.config import Setting
-from fedhv.errors import InputError
+from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server
 from fedhv.flower.roster import Patience
-from fedhv.folders import Result
 from fedhv.methods import Method
-from fedhv.observer import Observer
-from fedhv.privacy import ReportPrivacy
-from fedhv.problem import Problem
-from fedhv.resolve import resolve_setting
-from fedhv.runs import run
+from fedhv.problem.problem import Problem
+from fedhv.runs.config import Setting
+from fedhv.runs.folder import Result
+from fedhv.runs.resolve import resolve_setting
+from fedhv.runs.run import run
+from fedhv.simulation.observer import Observer
+from fedhv.support.errors import InputError
 
 
 def server_app(

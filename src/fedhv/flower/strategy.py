@@ -16,25 +16,25 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from fedhv.cohort import Cohort
-from fedhv.config import Setting, override_setting
-from fedhv.divergence import check_explosion
-from fedhv.errors import FedHVError, InputError
 from fedhv.flower.engine import over_flower
 from fedhv.flower.exchange import Prompt
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server
 from fedhv.flower.roster import Patience
 from fedhv.flower.wire import model_of, model_record
-from fedhv.jobs import Execution, Job
-from fedhv.messages import Request, TaskUpdates, Train
 from fedhv.methods.base import Method, needs_reference
-from fedhv.metrics import Evaluation
-from fedhv.observer import Observer
-from fedhv.problem import Problem
-from fedhv.resolve import setting_of
-from fedhv.screening import TooFewReplies
-from fedhv.simulation import Ask, Assess, Event, Round, rounds
+from fedhv.problem.problem import Problem
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.messages import Request, TaskUpdates, Train
+from fedhv.protocol.screening import TooFewReplies
+from fedhv.runs.config import Setting, override_setting
+from fedhv.runs.job import Execution, Job
+from fedhv.runs.resolve import setting_of
+from fedhv.simulation.divergence import check_explosion
+from fedhv.simulation.observer import Observer
+from fedhv.simulation.rounds import Ask, Assess, Event, Round, rounds
+from fedhv.support.errors import FedHVError, InputError
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedhv import toml
-from fedhv.config import Setting, load_setting
-from fedhv.errors import FedHVError, InputError
+from fedhv.engines.privacy import ReportPrivacy, spent
+from fedhv.engines.rehearsal import rehearse
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import Deployment, write_app
 from fedhv.flower.engine import over_flower
 from fedhv.flower.roster import Patience
-from fedhv.folders import Result, check_folder, read_result, read_summary
-from fedhv.history import NAME as HISTORY
-from fedhv.history import read_history
-from fedhv.jobs import Interrupted, Job
 from fedhv.methods.base import Method, needs_reference, takes_reference
-from fedhv.privacy import ReportPrivacy, spent
-from fedhv.rehearsal import rehearse
-from fedhv.resolve import resolve, resolve_reference
-from fedhv.study import Progress, StudyObserver
+from fedhv.runs.config import Setting, load_setting
+from fedhv.runs.folder import Result, check_folder, read_result, read_summary
+from fedhv.runs.history import NAME as HISTORY
+from fedhv.runs.history import read_history
+from fedhv.runs.job import Interrupted, Job
+from fedhv.runs.resolve import resolve, resolve_reference
+from fedhv.runs.study import Progress, StudyObserver
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError, InputError
 
 LOOKS = 0.25
 """Seconds between two looks at how far the run is."""

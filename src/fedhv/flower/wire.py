@@ -26,10 +26,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import Tensor
 
 from fedhv._version import __version__
-from fedhv.cohort import Cohort, LocalTraining, ReportBudget
-from fedhv.compression import Compressed, stack_shape
-from fedhv.errors import printable
-from fedhv.messages import (
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.cohort import Cohort, LocalTraining, ReportBudget
+from fedhv.protocol.compression import Compressed, stack_shape
+from fedhv.protocol.messages import (
     GramTerms,
     GramTermsReply,
     Reply,
@@ -42,7 +42,7 @@ from fedhv.messages import (
     Train,
     TrainReply,
 )
-from fedhv.parameters import Layout
+from fedhv.support.errors import printable
 
 PROTOCOL = 1
 """What requests and replies mean and what clients compute from them; it grows whenever any of that changes."""

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from fedhv.errors import InputError, unknown
-from fedhv.imports import import_object
 from fedhv.methods.base import Conversation, Method, State, drive
 from fedhv.methods.fedcmoo import FedCMOO
 from fedhv.methods.fedhv import FedHV
 from fedhv.methods.fsmgda import FSMGDA
 from fedhv.methods.uniform import Uniform
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.imports import import_object
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in (FedHV, Uniform, FSMGDA, FedCMOO)}
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.errors import InputError
-from fedhv.messages import Replies, Request
-from fedhv.numbers import is_number
+from fedhv.protocol.messages import Replies, Request
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_number
 
 Conversation = Generator[Request, Any, "State"]
 """Yields requests, is sent `Replies` of the matching kind, returns the next state."""

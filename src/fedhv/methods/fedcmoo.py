@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.compression import Compressed, compress
-from fedhv.errors import InputError, diverged
-from fedhv.messages import GramTermReplies, GramTerms, TaskGradients, Train
 from fedhv.methods.base import Conversation, Method, State
-from fedhv.random import Purpose
+from fedhv.problem.random import Purpose
+from fedhv.protocol.compression import Compressed, compress
+from fedhv.protocol.messages import GramTermReplies, GramTerms, TaskGradients, Train
+from fedhv.support.errors import InputError, diverged
 
 
 @dataclass(frozen=True, kw_only=True)

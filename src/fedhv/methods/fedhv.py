@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedhv.aggregation import Aggregate, check_aggregate
-from fedhv.cohort import ReportBudget
-from fedhv.errors import InputError, diverged
-from fedhv.messages import Train
 from fedhv.methods.base import Conversation, Method, State
-from fedhv.watch import Policy, ReferenceBreached, breaches, check_watch, raised
-from fedhv.weights import capped_weights, inverse_slack_weights, slacks
+from fedhv.methods.watch import Policy, ReferenceBreached, breaches, check_watch, raised
+from fedhv.methods.weights import capped_weights, inverse_slack_weights, slacks
+from fedhv.protocol.aggregation import Aggregate, check_aggregate
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.messages import Train
+from fedhv.support.errors import InputError, diverged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from fedhv.errors import diverged
-from fedhv.messages import TaskUpdates
 from fedhv.methods.base import Conversation, Method, State
-from fedhv.minnorm import min_norm_weights
+from fedhv.methods.minnorm import min_norm_weights
+from fedhv.protocol.messages import TaskUpdates
+from fedhv.support.errors import diverged
 
 
 @dataclass(frozen=True, kw_only=True)

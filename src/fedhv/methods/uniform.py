@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedhv.aggregation import Aggregate, check_aggregate
-from fedhv.cohort import ReportBudget
-from fedhv.messages import Train
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.fedhv import check_report_budget
+from fedhv.protocol.aggregation import Aggregate, check_aggregate
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.messages import Train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedhv.statistics import Paired, Spread, ranks
+from fedhv.support.statistics import Paired, Spread, ranks
 
 K = TypeVar("K", bound=Hashable)
 

@@ -12,7 +12,7 @@ from fedhv.report.cells import MINUS, Cell, Column, Table, words
 from fedhv.report.comparison import ACCURACIES, SETTING, Metric
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, Study
-from fedhv.statistics import Paired
+from fedhv.support.statistics import Paired
 
 
 def differences(study: Study) -> Table:

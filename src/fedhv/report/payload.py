@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fedhv import toml
 from fedhv._version import __version__
 from fedhv.report.cells import Table
 from fedhv.report.comparison import Metric, final, row_of
@@ -17,6 +16,7 @@ from fedhv.report.palette import Style, styles, task_styles
 from fedhv.report.reading import RunData
 from fedhv.report.rounds import AGGREGATES, Array
 from fedhv.report.tables import tables
+from fedhv.support import toml
 
 BUDGET = 320_000
 """So many numbers, at six or seven characters each, are what a page of less than 3 MB has room for."""

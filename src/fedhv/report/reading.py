@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedhv import toml
-from fedhv.config import Evaluating
-from fedhv.errors import FedHVError, InputError
-from fedhv.history import NAME as HISTORY
-from fedhv.jsonfile import read_object
-from fedhv.numbers import is_number
-from fedhv.reference import Reference, read_reference
 from fedhv.report.rounds import Evaluations, Records, Rounds, from_summary, read_rounds
+from fedhv.runs.config import Evaluating
+from fedhv.runs.history import NAME as HISTORY
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.jsonfile import read_object
+from fedhv.support.numbers import is_number
 
 CONFIG, SUMMARY, REFERENCE = "config.toml", "summary.json", "reference.toml"
 NO_STUDY = ("calibration", "report", "tensorboard")

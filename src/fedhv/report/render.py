@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fedhv.report.cells import MINUS, Cell, Column, Table, signed_text
 from fedhv.report.escape import html_text, latex_text, markdown_text, one_line
-from fedhv.terminal import natural_width
+from fedhv.support.terminal import natural_width
 
 
 def markdown(table: Table) -> str:

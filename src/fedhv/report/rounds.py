@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedhv.history import NAME
-from fedhv.numbers import is_number
+from fedhv.runs.history import NAME
+from fedhv.support.numbers import is_number
 
 Array = np.ndarray
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhv import toml
-from fedhv.config import shipped_settings
-from fedhv.errors import InputError
-from fedhv.folders import UNPROTECTED
 from fedhv.methods import METHODS
-from fedhv.numbers import is_number
 from fedhv.report.escape import latex_text
 from fedhv.report.reading import RunData, table
+from fedhv.runs.config import shipped_settings
+from fedhv.runs.folder import UNPROTECTED
+from fedhv.support import toml
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_number
 
 Variant = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from fedhv._version import __version__
-from fedhv.errors import InputError
 from fedhv.report.page import page
 from fedhv.report.payload import payload
 from fedhv.report.reading import Reader
 from fedhv.report.study import read_study
+from fedhv.support.errors import InputError
 
 HOST = "127.0.0.1"
 

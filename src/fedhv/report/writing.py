@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhv.errors import InputError
-from fedhv.files import make_folder, write_atomic
 from fedhv.report import render
 from fedhv.report.cells import Table
 from fedhv.report.escape import markdown_text
@@ -15,6 +13,8 @@ from fedhv.report.groups import Study
 from fedhv.report.page import GENERATOR, page
 from fedhv.report.study import read_study
 from fedhv.report.tables import tables
+from fedhv.support.errors import InputError
+from fedhv.support.files import make_folder, write_atomic
 
 PAGE = "index.html"
 FORMATS = {"md": render.markdown, "csv": render.comma_separated, "tex": render.latex}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedhv.errors import InputError
-from fedhv.weights import Vector, slacks
+from fedhv.methods.weights import Vector, slacks
+from fedhv.support.errors import InputError
 
 
 def array(value: Any) -> np.ndarray:

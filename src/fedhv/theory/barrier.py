@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedhv.methods.weights import Vector
 from fedhv.theory._checks import positive_vector
-from fedhv.weights import Vector
 
 
 def log_largest_product(caps: Vector) -> float:

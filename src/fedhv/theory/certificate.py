@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import nonnegative, positive, probability, whole
 from fedhv.theory.barrier import log_largest_product, slack_floor
 from fedhv.theory.constants import ProblemConstants, StepSizes

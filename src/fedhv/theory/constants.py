@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector, log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import positive, positive_vector, vector, whole
 from fedhv.theory.hypervolume import gradient_bounds, scale_bounds, smoothness_constant
 from fedhv.theory.reports import participation_factor, report_error_bound
-from fedhv.weights import Vector, log_hypervolume
 
 _PER_TASK = ("gradient_noise", "heterogeneity", "loss_spread", "report_noise")
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from fedhv.errors import InputError
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import nonnegative, positive, whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.local_steps import (

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector, log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import array, gradients, nonnegative, safe_losses
 from fedhv.theory.hypervolume import gradient_by_identity
-from fedhv.weights import Vector, log_hypervolume
 
 
 def nash_welfare(losses: Vector, reference: Vector) -> float:

@@ -1,6 +1,6 @@
 r"""Calculus of the negative log-hypervolume $\Phi(\theta) = -\sum_i \log(r_i - f_i(\theta))$.
 
-Its value is `fedhv.weights.log_hypervolume` and its scale $c(\theta)$ is `fedhv.weights.inverse_slack_sum`.
+Its value is `log_hypervolume` and its scale $c(\theta)$ is `inverse_slack_sum`, both in `fedhv.methods.weights`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector, inverse_slack_sum, inverse_slack_weights, log_hypervolume
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import gradients, positive, positive_vector, safe_losses, vector
-from fedhv.weights import Vector, inverse_slack_sum, inverse_slack_weights, log_hypervolume
 
 Objectives = Callable[[Tensor], Tensor]
 """Parameters, one flat vector, to the m task losses $F(\\theta)$, differentiably."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhv.csvfile import as_csv
-from fedhv.errors import InputError
-from fedhv.files import make_folder, write_atomic
+from fedhv.support.csvfile import as_csv
+from fedhv.support.errors import InputError
+from fedhv.support.files import make_folder, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

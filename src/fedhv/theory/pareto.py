@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedhv.minnorm import min_norm_weights
+from fedhv.methods.minnorm import min_norm_weights
+from fedhv.methods.weights import Vector, inverse_slack_sum
 from fedhv.theory._checks import array, gradients, nonnegative, positive_vector, safe_losses
-from fedhv.weights import Vector, inverse_slack_sum
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import array, vector, whole
-from fedhv.weights import Vector
 
 
 def cohort_size(clients: int, participation: float) -> int:

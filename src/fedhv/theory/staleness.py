@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector, inverse_slack_weights, slacks
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import nonnegative, positive, vector
 from fedhv.theory.weight_map import weight_lipschitz
-from fedhv.weights import Vector, inverse_slack_weights, slacks
 
 INITIAL_BOUND = 2.0
 r"""$\|w^0 - w^{\star,0}\|_1 \le 2$: both lie in the simplex."""

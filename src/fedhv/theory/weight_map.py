@@ -1,16 +1,16 @@
 r"""Stability of the inverse-slack weight map: Lemma "Sharp calculus of the stabilized HV weight map".
 
 Throughout, $V_i(a) = a_i^{-1} / \sum_j a_j^{-1}$ for slacks $a \in (0, \infty)^m$, and
-$W_{\rho}(z; r) = V(\max\{r - z, \rho\})$. The map itself is `fedhv.weights.inverse_slack_weights`.
+$W_{\rho}(z; r) = V(\max\{r - z, \rho\})$. The map itself is `fedhv.methods.weights.inverse_slack_weights`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedhv.errors import InputError
+from fedhv.methods.weights import Vector, inverse_slack_weights, slacks
+from fedhv.support.errors import InputError
 from fedhv.theory._checks import positive, positive_vector, vector
-from fedhv.weights import Vector, inverse_slack_weights, slacks
 
 
 def weight_jacobian(slack: Vector) -> np.ndarray:

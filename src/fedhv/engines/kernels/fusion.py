@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import normalise
 from fedhv.engines.kernels.operators import convolve
-from fedhv.pooling import hooked
+from fedhv.problem.pooling import hooked
 
 
 class Convolution(nn.Conv2d):

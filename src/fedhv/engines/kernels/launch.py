@@ -18,7 +18,7 @@ from fedhv.engines.kernels.convolution import (
 )
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
-from fedhv.errors import FedHVError
+from fedhv.support.errors import FedHVError
 
 FLAT_BYTES = 256
 """Taps and channels that take up to so many bytes are one axis of the product; its tiles have to fit small GPUs."""

@@ -12,7 +12,7 @@ from fedhv.report.figures.learning import TITLES
 from fedhv.report.groups import SettingStudy, Sweep, method_title
 from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, Style, sequence
 from fedhv.report.variants import value_text
-from fedhv.statistics import Spread
+from fedhv.support.statistics import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedhv.errors import InputError
-from fedhv.problem import Benchmark, Clients
+from fedhv.problem.problem import Benchmark, Clients
 from fedhv.report.figures.drawing import WIDTH, drawing, panels, plain
+from fedhv.support.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

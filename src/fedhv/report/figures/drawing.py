@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedhv.errors import InputError
 from fedhv.report.aggregate import Curve
 from fedhv.report.escape import one_line
 from fedhv.report.palette import Style
+from fedhv.support.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

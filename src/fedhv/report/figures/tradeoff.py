@@ -13,7 +13,7 @@ from fedhv.report.comparison import final, values_of
 from fedhv.report.figures.drawing import WIDTH, legend_above, linestyle, panels, plain
 from fedhv.report.groups import SettingStudy
 from fedhv.report.palette import Style
-from fedhv.statistics import Spread
+from fedhv.support.statistics import Spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
-from fedhv.config import setting_from_tables
-from fedhv.errors import FedHVError
-from fedhv.files import write_atomic
 from fedhv.report.escape import file_name
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
 from fedhv.report.figures.drawing import drawing, image
 from fedhv.report.groups import SettingStudy, Study
 from fedhv.report.palette import Style, styles
+from fedhv.runs.config import setting_from_tables
+from fedhv.support.errors import FedHVError
+from fedhv.support.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

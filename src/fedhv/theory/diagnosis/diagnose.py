@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedhv.client import Client
-from fedhv.errors import InputError
-from fedhv.jobs import one_thread
-from fedhv.problem import Problem
+from fedhv.problem.problem import Problem
+from fedhv.protocol.client import Client
+from fedhv.runs.job import one_thread
+from fedhv.support.errors import InputError
 from fedhv.theory.diagnosis.findings import Alternative, ModelFinding, alternatives, examine, margin_rows
 from fedhv.theory.diagnosis.measuring import Examiner, Population
 from fedhv.theory.diagnosis.reading import SOURCES, Run, read_run, stored_models

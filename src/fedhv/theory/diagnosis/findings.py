@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedhv.cohort import ReportBudget
+from fedhv.methods.weights import inverse_slack_weights, log_hypervolume
+from fedhv.protocol.cohort import ReportBudget
 from fedhv.theory.barrier import slack_floor
 from fedhv.theory.diagnosis.measuring import Population
 from fedhv.theory.diagnosis.reading import Run
@@ -19,7 +20,6 @@ from fedhv.theory.hypervolume import gradient_by_identity
 from fedhv.theory.pareto import pareto_residual, residual_bound
 from fedhv.theory.reports import report_error_bound
 from fedhv.theory.staleness import INITIAL_BOUND, Staleness, staleness_of_run
-from fedhv.weights import inverse_slack_weights, log_hypervolume
 
 
 @dataclass(frozen=True)

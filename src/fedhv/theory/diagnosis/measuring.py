@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.client import CHUNK, Client
-from fedhv.cohort import ReportBudget
+from fedhv.protocol.client import CHUNK, Client
+from fedhv.protocol.cohort import ReportBudget
 from fedhv.theory.reports import report_factor, report_size
 
 

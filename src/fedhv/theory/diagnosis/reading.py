@@ -14,19 +14,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedhv import toml
-from fedhv.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
-from fedhv.cohort import ReportBudget
-from fedhv.config import Setting, setting_from_tables
-from fedhv.errors import InputError, unknown
-from fedhv.history import NAME as HISTORY
-from fedhv.history import read_history
 from fedhv.methods.base import State
-from fedhv.parameters import Layout, initial_model
-from fedhv.problem import Problem
-from fedhv.random import Purpose, torch_seed
-from fedhv.reference import read_reference
-from fedhv.resolve import resolve
+from fedhv.problem.parameters import Layout, initial_model
+from fedhv.problem.problem import Problem
+from fedhv.problem.random import Purpose, torch_seed
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.runs.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
+from fedhv.runs.config import Setting, setting_from_tables
+from fedhv.runs.history import NAME as HISTORY
+from fedhv.runs.history import read_history
+from fedhv.runs.reference import read_reference
+from fedhv.runs.resolve import resolve
+from fedhv.support import toml
+from fedhv.support.errors import InputError, unknown
 
 SOURCES = ("start", "previous", "newest")
 """The models that a run folder knows: θ⁰ from the seed, and the pair of checkpoints (or the final model)."""

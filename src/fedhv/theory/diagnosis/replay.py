@@ -9,10 +9,10 @@ import numpy as np
 
 from fedhv.engines import Choice, choose_engine
 from fedhv.engines.base import Engine
-from fedhv.errors import FedHVError, InputError
 from fedhv.methods import make_method
 from fedhv.methods.base import State, with_reference
-from fedhv.simulation import simulate
+from fedhv.simulation.rounds import simulate
+from fedhv.support.errors import FedHVError, InputError
 from fedhv.theory.diagnosis.reading import Run
 
 TOLERANCE = 1e-2

@@ -1,0 +1,184 @@
+r"""Differential privacy of the reported losses: clip, add Gaussian noise, and account for the whole run.
+
+A client clips every one of its m mean losses to $[0, C]$ and adds $\mathcal N(0, \sigma^2)$ to each with
+$\sigma = z\,C\sqrt m$: two reports of one client differ by at most $C\sqrt m$ in Euclidean norm, whatever its examples
+are, so $z$ is the noise multiplier of the Gaussian mechanism. What is negative after that is set to 0, which costs no
+privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.engines import Choice, Engine, Sequential
+from fedhv.problem.problem import Problem
+from fedhv.problem.random import Purpose
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.messages import Replies, Reply, Request, TrainReply, collect
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError, InputError
+
+
+@dataclass(frozen=True)
+class ReportPrivacy:
+    """Clips and noises the losses that a client reports.
+
+    Attributes:
+        clip: C, the largest loss that is reported; take one a little above what a task's loss can sensibly be.
+        noise: z, the noise multiplier; 0 clips alone and promises nothing.
+    """
+
+    clip: float
+    noise: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < math.inf:
+            raise InputError(f"Report privacy: `clip` should be positive. Found `clip = {self.clip}`.")
+        if not 0 <= self.noise < math.inf:
+            raise InputError(f"Report privacy: `noise` should be 0 or more. Found `noise = {self.noise}`.")
+
+    def sigma(self, tasks: int) -> float:
+        """σ = zC√m, the standard deviation of the noise on every loss."""
+        return self.noise * self.clip * math.sqrt(tasks)
+
+    def protect_losses(self, losses: Tensor, rng: np.random.Generator) -> Tensor:
+        """The report that may leave the client."""
+        noise = rng.standard_normal(len(losses)) * self.sigma(len(losses))
+        clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass and tell
+        return (clipped + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
+
+    def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
+        """A reply with its report protected; replies without one are as they were."""
+        if not isinstance(reply, TrainReply) or reply.report is None:
+            return reply
+        return replace(reply, report=self.protect_losses(reply.report, rng))
+
+
+class PrivateReports(Sequential):
+    """The simulator's readable engine with protected reports, for studies of what the noise does.
+
+    The noise comes from the run's seed, so that a study can be repeated. Nodes of a real federation draw it from
+    their own entropy: whoever knows the seed could take it away again.
+    """
+
+    def __init__(self, problem: Problem, privacy: ReportPrivacy) -> None:
+        super().__init__(problem, "cpu")
+        self.privacy = privacy
+
+    def ask(self, request: Request, cohort: Cohort) -> Replies:
+        """The cohort's answers, their reports protected."""
+        answers = (
+            self.privacy.protect(self.client.answer(request, cohort, k), cohort.stream(Purpose.PRIVACY, k))
+            for k in cohort.clients
+        )
+        return collect(request, cohort, self.layout, answers)
+
+
+@dataclass(frozen=True)
+class Privately(Choice):
+    """Where a run is computed: here, with protected reports. `fedhv.run(…, engine=privately(ReportPrivacy(3, 1)))`."""
+
+    privacy: ReportPrivacy | None = None
+
+    def make(self, problem: Problem) -> Engine:
+        """The engine, ready to answer."""
+        assert self.privacy is not None
+        return PrivateReports(problem, self.privacy)
+
+    @property
+    def fixes(self) -> dict[str, Any]:
+        """Clip and noise: other ones are another run."""
+        return {"reports": toml.as_tables(self.privacy)}
+
+
+def privately(privacy: ReportPrivacy) -> Privately:
+    """The choice of a simulation with protected reports."""
+    reason = f"reports clipped to {privacy.clip:g}, noise multiplier {privacy.noise:g}"
+    return Privately("private reports", torch.device("cpu"), "float32", reason, privacy=privacy)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The (ε, δ) of a run's reports, for one client's whole dataset.
+
+    Attributes:
+        to_server: ε against whoever sees every single report, as the server does: a client takes part in
+            `rounds_of_one` rounds at most, and nobody hides in a crowd.
+        to_others: ε against those who do not know who took part, as they see only what the server makes of the reports
+            (weights, models): every round draws M of N clients, and what one client adds is hidden in the draw too.
+            It holds where each draw is from all N, as in the simulator. Over Flower it is from the nodes that are
+            there, which may be hardly more than M: count on `to_server` alone.
+        delta: δ of both.
+        rounds_of_one: How many rounds the first ε allows a client.
+    """
+
+    to_server: float
+    to_others: float
+    delta: float
+    rounds_of_one: int
+
+
+def spent(
+    privacy: ReportPrivacy,
+    *,
+    rounds: int,
+    participants: int,
+    clients: int,
+    delta: float = 1e-5,
+    rounds_of_one: int | None = None,
+) -> Spent:
+    """What the reports of a whole run spend, by Rényi accounting (the library dp-accounting).
+
+    Both numbers are for exchanging one client's examples for any others. They are about the reports alone: model
+    updates are a release of their own.
+
+    Args:
+        privacy: What clients do to their reports.
+        rounds: T; where a round may be tried again, every attempt counts, since clients report in each.
+        participants: M.
+        clients: N.
+        delta: δ.
+        rounds_of_one: How often one client takes part at most; by default it may be in every round.
+    """
+    for name, value in (("rounds", rounds), ("participants", participants), ("clients", clients)):
+        if value < 1:
+            raise InputError(f"Privacy accounting: `{name}` should be at least 1. Found {value}.")
+    if participants > clients:
+        raise InputError(f"M should be at most N = {clients}. Found M = {participants}.")
+    if not 0 < delta < 1:
+        raise InputError(f"`delta` should be between 0 and 1. Found {delta}.")
+    often = rounds if rounds_of_one is None else rounds_of_one
+    if not 1 <= often <= rounds:
+        raise InputError(f"`rounds_of_one` should be between 1 and {rounds}. Found {often}.")
+    if privacy.noise == 0:
+        return Spent(math.inf, math.inf, delta, often)
+    dp = _library()
+    alone = dp.GaussianDpEvent(privacy.noise)
+    server = _epsilon(dp, alone, often, delta)
+    if participants == clients:
+        return Spent(server, server, delta, often)
+    # Who knows less learns no more; where noise is small, the bound of the sampled mechanism is the looser one.
+    hidden = _epsilon(dp, dp.SampledWithoutReplacementDpEvent(clients, participants, alone), rounds, delta)
+    return Spent(server, min(server, hidden), delta, often)
+
+
+def _epsilon(dp: Any, event: Any, times: int, delta: float) -> float:
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(event, times)
+    return float(accountant.get_epsilon(delta))
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting
+    except ImportError:
+        raise FedHVError("Accounting for privacy needs dp-accounting: pip install 'fedhv[privacy]'.") from None
+    return dp_accounting

@@ -1,0 +1,85 @@
+"""Before a run starts, its model is shown two examples: what does not fit is found while nothing is written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.problem.parameters import flatten
+from fedhv.problem.problem import Examples, Problem
+from fedhv.protocol.client import Client
+from fedhv.support.errors import FedHVError, InputError
+
+
+def rehearse(problem: Problem) -> None:
+    """Refuse a model, loss or score that does not fit, or that no run of could be repeated."""
+    client = Client(problem)
+    batch = client.ready(client.train_examples[:2])
+    theta = flatten(client.network.module)
+    buffers = {name: value.clone() for name, value in client.network.module.named_buffers()}
+    with torch.random.fork_rng(devices=[]):  # a draw leaves no trace
+        _evaluates(client, theta, batch)
+        with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
+            client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks))
+    _check_buffers(client.network.module, buffers)
+
+
+def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
+    tasks, drawn = client.problem.tasks, torch.get_rng_state()
+    with torch.no_grad():
+        inputs = f"{tuple(batch.inputs.shape)} of {batch.inputs.dtype}"
+        with _one_line(f"The model should take the problem's inputs, for two examples {inputs}."):
+            outputs = client.network(theta, batch.inputs, training=False)
+        if not torch.equal(torch.get_rng_state(), drawn):
+            raise InputError(
+                "The model should draw random numbers only in training mode, or no report and no evaluation could be "
+                "repeated. Found draws in evaluation mode; for dropout use nn.Dropout or F.dropout(…, self.training)."
+            )
+        for task, output in zip(tasks, outputs, strict=True):
+            if task.outputs is not None and tuple(output.shape) != (len(batch), task.outputs):
+                raise InputError(
+                    f"The model's output for task '{task.name}' should have shape {(len(batch), task.outputs)} for "
+                    f"{len(batch)} examples. Found {tuple(output.shape)}."
+                )
+        with _one_line("The loss of every task should take the model's output and the targets."):
+            client.example_losses(theta, batch, training=False)
+        for task, output, target in zip(tasks, outputs, batch.targets, strict=True):
+            with _one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
+                shape = tuple(task.score(output, target).shape)
+            if shape != (len(batch),):
+                raise InputError(
+                    f"The score of task '{task.name}' should return one number per example ({len(batch)}). "
+                    f"Found shape {shape}."
+                )
+
+
+def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
+    """Buffers that a forward pass changes are no parameters: one client's would leak into the next one's work."""
+    for name, value in module.named_buffers():
+        if name not in before or not _same(value, before[name]):
+            raise InputError(
+                f"The model's buffer '{name}' should stay as it is. Found that a forward pass changes it: it is not "
+                "averaged, and one client's would reach the next. Use a layer without such a state (no spectral norm, "
+                "no running statistics)."
+            )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two buffers hold the same; nan is what it was."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+@contextmanager
+def _one_line(expected: str) -> Iterator[None]:
+    """What goes wrong in somebody's model, loss or score, as bad input; the exception itself stays its cause."""
+    try:
+        yield
+    except (FedHVError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{expected} Found {type(error).__name__}: {error}") from error

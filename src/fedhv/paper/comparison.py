@@ -1,0 +1,117 @@
+"""Our numbers beside the paper's: the difference, and whether the order of the competitors is the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from fedhv.paper.published import Contest, Printed
+from fedhv.support.statistics import Spread, ranks
+
+Agreement = Literal["yes", "best", "no"]
+"""The whole order is the paper's; only the best is; not even that."""
+
+MARKS = ("best", "second", "")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured: its name in tables and files, and whether more is better; None where nobody is."""
+
+    key: str
+    heading: str
+    higher: bool | None
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of one competitor, ours and the paper's; either may be missing."""
+
+    contest: Contest
+    competitor: str
+    metric: Metric
+    ours: Spread | None = None
+    paper: Printed | None = None
+    our_rank: int | None = None
+    paper_rank: int | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.ours is None or self.paper is None else self.ours.mean - self.paper.mean
+
+    @property
+    def digits(self) -> int:
+        """As many as the paper prints."""
+        return self.metric.digits if self.paper is None else self.paper.digits
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The competitors that both have, best first; those that are equal share a place."""
+
+    contest: Contest
+    metric: Metric
+    ours: tuple[tuple[str, ...], ...]
+    paper: tuple[tuple[str, ...], ...]
+    agreement: Agreement
+
+
+def paper_ranks(values: Mapping[str, Printed], higher: bool) -> dict[str, int]:
+    """1 for the best: by the printed means, and where these are equal by what is marked; else a shared rank."""
+    keys = {name: ((-value.mean if higher else value.mean), MARKS.index(value.mark)) for name, value in values.items()}
+    ordered = sorted(keys.values())
+    return {name: 1 + ordered.index(key) for name, key in keys.items()}
+
+
+def entries(
+    contest: Contest, metric: Metric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
+) -> list[Entry]:
+    """One entry for every competitor of either; our ranks are by unrounded means."""
+    our_means = {name: each.mean for name, each in ours.items() if each is not None and math.isfinite(each.mean)}
+    printed = {name: value for name, value in paper.items() if value is not None}
+    higher = metric.higher
+    first = ranks(our_means, higher) if higher is not None and len(our_means) > 1 else {}
+    second = paper_ranks(printed, higher) if higher is not None and len(printed) > 1 else {}
+    return [
+        Entry(contest, name, metric, ours.get(name), paper.get(name), first.get(name), second.get(name))
+        for name in dict.fromkeys([*paper, *ours])
+    ]
+
+
+def ranking(of: Sequence[Entry]) -> Ranking | None:
+    """Whether the order of a contest is the paper's; None where fewer than two are in both, or it is no contest."""
+    # What diverged has no place.
+    mine = [(entry, entry.ours.mean) for entry in of if entry.ours is not None and math.isfinite(entry.ours.mean)]
+    both = {entry.competitor: (mean, entry.paper) for entry, mean in mine if entry.paper is not None}
+    contest, metric = of[0].contest, of[0].metric
+    if len(both) < 2 or metric.higher is None:
+        return None
+    ours = ranks({name: mean for name, (mean, _) in both.items()}, metric.higher)
+    paper = paper_ranks({name: printed for name, (_, printed) in both.items()}, metric.higher)
+    return Ranking(contest, metric, places(ours), places(paper), agreement(ours, paper))
+
+
+def agreement(ours: Mapping[str, int], paper: Mapping[str, int]) -> Agreement:
+    """Two orders agree unless some pair stands the other way round; a tie stands neither way."""
+    if all((ours[a] - ours[b]) * (paper[a] - paper[b]) >= 0 for a, b in combinations(ours, 2)):
+        return "yes"
+    best = {name for name in ours if ours[name] == 1} & {name for name in paper if paper[name] == 1}
+    return "best" if best else "no"
+
+
+def places(ranked: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    """Names by rank, those of equal rank together."""
+    return tuple(tuple(name for name in ranked if ranked[name] == rank) for rank in sorted(set(ranked.values())))
+
+
+def rankings(of: Sequence[Entry]) -> list[Ranking]:
+    """One for every contest and metric that can be ranked."""
+    contests: dict[tuple[Contest, str], list[Entry]] = {}
+    for entry in of:
+        contests.setdefault((entry.contest, entry.metric.key), []).append(entry)
+    return [found for found in map(ranking, contests.values()) if found is not None]

@@ -1,0 +1,163 @@
+"""The paper's experiments: which tables each gives, and which runs it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fedhv.paper.plan import METHODS, SETTINGS, Plan, PlannedRun, Variant
+from fedhv.runs.config import load_setting
+from fedhv.runs.study import SEEDS
+from fedhv.support.errors import InputError, unknown
+
+TWO_TASKS = ("multimnist", "mnist-fmnist", "cifar10-mnist-a", "cifar10-mnist-b")
+ADAPTIVE = ("fsmgda", "fedcmoo", "fedhv")
+ABLATED = "cifar10-mnist-b"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One hyper-parameter of FedHV and its values; the setting's own value is among them."""
+
+    name: str
+    title: str
+    symbol: str
+    key: str
+    suffix: str
+    values: tuple[str, ...]
+    default: str
+
+    def variant(self, value: str) -> Variant:
+        """The study of one value; the default is the setting itself."""
+        if value == self.default:
+            return Variant(ABLATED)
+        return Variant(ABLATED, f"{self.key}={value}", f"{self.suffix}{value}")
+
+
+SWEEPS = (
+    Sweep("report", "Report budget", "B_rep", "methods.fedhv.report", "report", ("1", "2", "5", "all"), "all"),
+    Sweep(
+        "participants", "Participation", "M", "federation.participants", "participants", ("5", "10", "20", "30"), "10"
+    ),
+    Sweep("local_steps", "Local steps", "K", "training.local_steps", "steps", ("1", "5", "10", "20"), "10"),
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments.
+
+    Attributes:
+        title: What tables call it.
+        variants: Settings, with what is changed.
+        methods: Those that the paper compares.
+        calibrates: Whether references are wanted for their own sake.
+    """
+
+    title: str
+    variants: tuple[Variant, ...]
+    methods: tuple[str, ...] = METHODS
+    calibrates: bool = False
+
+
+def _plain(settings: Sequence[str]) -> tuple[Variant, ...]:
+    return tuple(Variant(setting) for setting in settings)
+
+
+EXPERIMENTS = {
+    "main": Experiment("Mean and worst accuracy", _plain(SETTINGS)),
+    "loss-hv": Experiment("Loss and hypervolume", _plain(SETTINGS)),
+    "per-task": Experiment("Per task", _plain(TWO_TASKS), ADAPTIVE),
+    "ablations": Experiment(
+        "Ablations of FedHV",
+        tuple(dict.fromkeys(sweep.variant(value) for sweep in SWEEPS for value in sweep.values)),
+        ("fedhv",),
+    ),
+    "last10": Experiment("Last ten evaluations", _plain(SETTINGS), ADAPTIVE),
+    "references": Experiment("References and their diagnostics", _plain(SETTINGS), ("fedhv",), calibrates=True),
+    "efficiency": Experiment("Time and communication", _plain([ABLATED])),
+}
+ALL = "all"
+
+
+def chosen(what: str) -> list[str]:
+    """The experiments that a word stands for."""
+    if what == ALL:
+        return list(EXPERIMENTS)
+    if what not in EXPERIMENTS:
+        raise unknown("experiment", what, [*EXPERIMENTS, ALL])
+    return [what]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What an experiment is narrowed to; None leaves what the paper has."""
+
+    settings: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] = SEEDS
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        _known("setting of the paper", self.settings, SETTINGS)
+        _known("method of the paper", self.methods, METHODS)
+        if not self.seeds or min(self.seeds) < 0:
+            raise InputError(f"Seeds should be whole numbers from 0. Found {list(self.seeds)}.")
+        if self.rounds is not None and self.rounds < 1:
+            raise InputError(f"`rounds` should be at least 1. Found {self.rounds}.")
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out, and nothing is other than the paper's."""
+        settings, methods = self.settings or SETTINGS, self.methods or METHODS
+        same = set(settings) == set(SETTINGS) and set(methods) == set(METHODS)
+        return same and set(self.seeds) == set(SEEDS) and self.rounds is None
+
+    def has(self, setting: str) -> bool:
+        """Whether a setting is left."""
+        return self.settings is None or setting in self.settings
+
+
+def make_plan(experiments: Collection[str], selection: Selection) -> Plan:
+    """The runs of some experiments together, each once."""
+    runs: dict[PlannedRun, None] = {}
+    calibrations: dict[str, None] = {}
+    for name in experiments:
+        experiment = EXPERIMENTS[name]
+        for variant in experiment.variants:
+            if not selection.has(variant.setting):
+                continue
+            if experiment.calibrates:
+                calibrations[family(variant.setting)] = None
+            for seed in dict.fromkeys(selection.seeds):
+                for method in experiment.methods:
+                    if selection.methods is None or method in selection.methods:
+                        runs[PlannedRun(variant, method, seed, selection.rounds)] = None
+    if not runs and not calibrations:
+        raise InputError(f"Nothing is left of {', '.join(experiments)}: {_has(experiments)}.")
+    return Plan(_study_by_study(runs), tuple(calibrations))
+
+
+def family(setting: str) -> str:
+    """The setting under which a setting's reference is calibrated: settings of one family share it."""
+    return load_setting(setting).calibration.setting or setting
+
+
+def _study_by_study(runs: Collection[PlannedRun]) -> tuple[PlannedRun, ...]:
+    studies = list(dict.fromkeys(run.variant for run in runs))
+    order = {variant: i for i, variant in enumerate(studies)}
+    return tuple(sorted(runs, key=lambda run: order[run.variant]))
+
+
+def _has(experiments: Collection[str]) -> str:
+    settings = {variant.setting: None for name in experiments for variant in EXPERIMENTS[name].variants}
+    methods = {method: None for name in experiments for method in EXPERIMENTS[name].methods}
+    return f"the paper has it for {', '.join(settings)} with {', '.join(methods)}"
+
+
+def _known(kind: str, given: tuple[str, ...] | None, known: Sequence[str]) -> None:
+    if given is not None and not given:
+        raise InputError(f"Name at least one {kind}: {', '.join(known)}.")
+    for name in given or ():
+        if name not in known:
+            raise unknown(kind, name, known)

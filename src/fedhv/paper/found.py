@@ -1,0 +1,116 @@
+"""What is on disk of a plan: every run finished, interrupted, missing, or something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedhv.paper.plan import METHODS, Plan, PlannedRun, Variant
+from fedhv.runs.folder import UNPROTECTED, computed, differences, read_summary
+from fedhv.runs.history import read_history
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.support import toml
+from fedhv.support.errors import InputError
+
+State = Literal["finished", "interrupted", "missing", "other", "damaged"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A planned run and what is there of it.
+
+    Attributes:
+        run: As it is planned.
+        folder: Where it is kept.
+        state: "other" is a run of another configuration, "damaged" one whose files cannot be read.
+        done: Finished rounds.
+        note: Why it is "other" or "damaged".
+        summary: Of a finished run.
+        history: Of a finished or interrupted run.
+        reference: FedHV's.
+    """
+
+    run: PlannedRun
+    folder: Path
+    state: State
+    done: int = 0
+    note: str = ""
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    reference: Reference | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it counts."""
+        return self.state == "finished"
+
+
+def look(plan: Plan, out: Path) -> list[Found]:
+    """Every run of the plan, in its order."""
+    return [find(run, run.folder(out)) for run in plan.runs]
+
+
+def find(run: PlannedRun, folder: Path) -> Found:
+    """One run."""
+    path = folder / "config.toml"
+    if not path.exists():
+        return Found(run, folder, "missing")
+    try:
+        tables = toml.read(path)
+        there, planned = (computed(each) for each in (tables.get("setting", {}), run.config()))
+        ran = tables.get("run")
+        reports = ran.get("reports", UNPROTECTED) if isinstance(ran, dict) else UNPROTECTED
+        differs = next(differences(there, planned), next(differences(reports, UNPROTECTED, "run.reports"), None))
+        if differs is not None:
+            key, was, now = differs
+            return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")
+        history, summary = read_history(folder), read_summary(folder)
+        kept = folder / "reference.toml"
+        reference = read_reference(kept) if kept.exists() else None
+        if summary is None:
+            return Found(run, folder, "interrupted", len(history), history=history, reference=reference)
+        if not any("evaluation" in record for record in history):
+            return Found(run, folder, "damaged", note="its history holds no evaluation")
+        if len(history) != summary["rounds"]:
+            note = f"its history has {len(history)} of the {summary['rounds']} rounds of its summary"
+            return Found(run, folder, "damaged", note=note)
+    except InputError as error:
+        return Found(run, folder, "damaged", note=str(error).rstrip("."))
+    return Found(run, folder, "finished", len(history), "", summary, history, reference)
+
+
+def absences(found: Sequence[Found]) -> list[str]:
+    """What is not finished, one line for every study."""
+    studies: dict[Variant, list[Found]] = {}
+    for each in sorted(found, key=lambda each: METHODS.index(each.run.method)):
+        studies.setdefault(each.run.variant, []).append(each)
+    lines = []
+    for variant in dict.fromkeys(each.run.variant for each in found):
+        lacking = [each for each in studies[variant] if not each.finished]
+        seeds: dict[str, list[str]] = {}
+        for each in lacking:
+            going = f" (after round {each.done})" if each.done else ""
+            seeds.setdefault(each.run.method, []).append(f"{each.run.seed}{going}")
+        words = [f"{method} seed{'s' * (len(some) > 1)} {', '.join(some)}" for method, some in seeds.items()]
+        if 1 < len(lacking) == len(studies[variant]) and not any(each.done for each in lacking):
+            lines.append(f"{variant.name}: all {len(lacking)} runs")
+        elif lacking:
+            lines.append(f"{variant.name}: {'; '.join(words)}")
+    return lines
+
+
+def mixtures(found: Sequence[Found]) -> list[str]:
+    """Studies whose runs of FedHV do not share one reference."""
+    references: dict[str, set[tuple[float, ...]]] = {}
+    for each in found:
+        if each.finished and each.reference is not None:
+            references.setdefault(each.run.variant.name, set()).add(each.reference.values)
+    mixed = [name for name, some in references.items() if len(some) > 1]
+    return [f"{name}: its runs of fedhv have different references" for name in mixed]
+
+
+def strangers(found: Sequence[Found]) -> list[str]:
+    """What is there but cannot be used, and why."""
+    return [f"{each.run.name} is left out: {each.note}" for each in found if each.note]

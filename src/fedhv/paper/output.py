@@ -1,0 +1,73 @@
+"""What an experiment gives: tables to look at, records for programs, and what is missing from both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedhv.report.cells import Table
+from fedhv.report.escape import markdown_text
+from fedhv.report.render import markdown
+from fedhv.support.csvfile import as_csv
+from fedhv.support.files import make_folder, write_atomic
+
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table with the same numbers unrounded; `table` is None where there are too many to look at."""
+
+    name: str
+    records: Records
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One experiment.
+
+    Attributes:
+        name: What `fedhv reproduce` calls it.
+        title: What it is.
+        sheets: Its tables.
+        notes: What is missing or cannot be used.
+    """
+
+    name: str
+    title: str
+    sheets: tuple[Sheet, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        tables = {sheet.name: sheet.records for sheet in self.sheets if sheet.table is not None}
+        return {"experiment": self.name, "notes": list(self.notes), "tables": tables}
+
+
+def write_outputs(outputs: Sequence[Output], folder: Path) -> list[Path]:
+    """One Markdown page for each experiment, one CSV file for each of its tables."""
+    make_folder(folder)
+    written = []
+    for output in outputs:
+        written.append(folder / f"{output.name}.md")
+        write_atomic(written[-1], page(output))
+        for sheet in output.sheets:
+            path = folder / f"{sheet.name}.csv"
+            if sheet.records:
+                written.append(path)
+                write_atomic(path, as_csv(sheet.records))
+            else:
+                path.unlink(missing_ok=True)  # one that an earlier command wrote would contradict the others
+    return written
+
+
+def page(output: Output) -> str:
+    """An experiment as Markdown."""
+    lines = [f"# {markdown_text(output.title)}", ""]
+    if output.notes:
+        lines += ["## What is missing", "", *(f"- {markdown_text(note)}" for note in output.notes), ""]
+    lines += [markdown(sheet.table) for sheet in output.sheets if sheet.table is not None and sheet.table.rows]
+    return "\n".join(lines)

@@ -1,0 +1,90 @@
+"""Which runs an experiment needs: setting × method × seed, and what of the setting is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhv.runs.config import Setting, load_setting, method_tables
+from fedhv.support import toml
+
+SETTINGS = ("multimnist", "mnist-fmnist", "celeba5-a", "celeba5-b", "cifar10-mnist-a", "cifar10-mnist-b")
+"""The paper's, in its order."""
+METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
+"""The paper's, in its order."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A setting, or a setting with a hyper-parameter changed; its runs are one study in one folder.
+
+    A variant keeps the setting's own name inside its runs, so that a report of all of them sees an ablation.
+    """
+
+    setting: str
+    change: str = ""
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """The study's folder: "cifar10-mnist-b", "cifar10-mnist-b-report1"."""
+        return f"{self.setting}-{self.suffix}" if self.suffix else self.setting
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """As `--set` takes them."""
+        return (self.change,) if self.change else ()
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run."""
+
+    variant: Variant
+    method: str
+    seed: int
+    rounds: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its folder, seen from the reproduction's."""
+        return f"{self.variant.name}/{self.method}-seed{self.seed}"
+
+    def folder(self, out: Path) -> Path:
+        """Where it is kept."""
+        return out / self.name
+
+    @property
+    def resolved(self) -> Setting:
+        """Its setting with everything that is changed."""
+        changes = [] if self.rounds is None else [f"training.rounds={self.rounds}"]
+        return load_setting(self.variant.setting, [*self.variant.overrides, *changes])
+
+    def config(self) -> dict[str, Any]:
+        """What its `config.toml` says about setting and method, as it is read back."""
+        setting = self.resolved
+        parameters = {k: v for k, v in method_tables(setting.method(self.method)).items() if k != "reference"}
+        tables = toml.as_tables(setting) | {"methods": {self.method: parameters}}
+        read_back: dict[str, Any] = toml.read_text(toml.write({"setting": tables}))["setting"]
+        return read_back
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is needed: runs, and families whose reference is wanted for its own sake.
+
+    Attributes:
+        runs: Each once, study by study.
+        calibrations: Settings to calibrate under, whatever the runs need.
+    """
+
+    runs: tuple[PlannedRun, ...]
+    calibrations: tuple[str, ...] = ()
+
+    def studies(self) -> dict[Variant, tuple[PlannedRun, ...]]:
+        """The runs of every study."""
+        studies: dict[Variant, list[PlannedRun]] = {}
+        for run in self.runs:
+            studies.setdefault(run.variant, []).append(run)
+        return {variant: tuple(runs) for variant, runs in studies.items()}

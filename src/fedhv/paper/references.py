@@ -1,0 +1,72 @@
+"""One reference for each family of settings, calibrated once as the paper did and shared by all its FedHV runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedhv.engines import Choice
+from fedhv.paper.experiments import family
+from fedhv.paper.plan import SETTINGS
+from fedhv.runs.calibration import calibrate, rule_asked, rule_of
+from fedhv.runs.config import Setting, load_setting
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.simulation.observer import Observer
+from fedhv.support.errors import InputError
+from fedhv.support.files import make_folder
+
+FOLDER = "calibration"
+NAME = "reference.toml"
+
+
+def place(out: Path, under: str) -> Path:
+    """Where a family's reference and its calibration runs are kept."""
+    return out / FOLDER / under
+
+
+def members(under: str) -> list[str]:
+    """The settings that share a reference."""
+    return [setting for setting in SETTINGS if family(setting) == under]
+
+
+def kept(out: Path, under: str) -> Reference | None:
+    """The family's calibrated reference, if there is one; also one that a study of the family has calibrated."""
+    own = place(out, under) / NAME
+    if own.exists():
+        reference = read_reference(own)
+        if not of_rule(reference, load_setting(under)):
+            raise InputError(
+                f"{own} is of another calibration than [calibration] of {under} says. Choose another --out."
+            )
+        return reference
+    for setting in members(under):
+        path = out / setting / NAME
+        if path.exists():
+            reference = read_reference(path)
+            if of_rule(reference, load_setting(under)):
+                return reference
+    return None
+
+
+def of_rule(reference: Reference, setting: Setting) -> bool:
+    """Whether a reference was calibrated as the setting says."""
+    asked = rule_asked(setting, setting.calibration.setting or setting.name)
+    return reference.provenance.source == "calibration" and rule_of(reference) == asked
+
+
+def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer: Observer) -> Reference:
+    """The family's reference, calibrated now unless it is there; an interrupted calibration goes on."""
+    reference = kept(out, under)
+    if reference is None:
+        setting = load_setting(under)
+        folder = make_folder(place(out, under))
+        reference = calibrate(setting, choice=choice, data=data, folder=folder, observer=observer)
+        reference.write(folder / NAME)
+    return reference
+
+
+def check_shared_rule(setting: str) -> None:
+    """Settings that share a reference should say the same about it."""
+    under = family(setting)
+    mine, theirs = load_setting(setting), load_setting(under)
+    if mine.calibration != theirs.calibration and under != setting:
+        raise InputError(f"[calibration] of {setting} should be that of {under}, whose reference it shares.")

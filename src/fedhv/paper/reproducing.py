@@ -1,0 +1,114 @@
+"""`fedhv reproduce`: run what is missing, then put our numbers beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhv.paper import tables
+from fedhv.paper.diagnostics import efficiency_sheets, reference_sheets
+from fedhv.paper.estimate import Forecast, forecasts
+from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
+from fedhv.paper.found import Found, absences, look, mixtures, strangers
+from fedhv.paper.narrowed import marked
+from fedhv.paper.output import Output, Sheet, write_outputs
+from fedhv.paper.running import Options, calibrations, run_missing
+from fedhv.runs.study import StudyObserver
+from fedhv.support.errors import InputError
+
+TABLES = "tables"
+NARROWED = "narrowed"
+"""The folder in it where tables of a part of the study go, so that they do not take the place of the whole's."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out: an output for every experiment, the files that were written, and why runs failed."""
+
+    outputs: tuple[Output, ...]
+    files: tuple[Path, ...]
+    failures: tuple[str, ...] = ()
+
+
+def reproduce(
+    what: str,
+    options: Options,
+    selection: Selection | None = None,
+    *,
+    run: bool = True,
+    observer: StudyObserver | None = None,
+) -> Reproduction:
+    """One of the paper's experiments, or all; tables go to `tables` in the folder, narrowed ones one folder below.
+
+    Args:
+        what: A name in `EXPERIMENTS`, or "all".
+        options: Where and how runs are computed.
+        selection: What it is narrowed to.
+        run: Whether missing runs are run; otherwise what is there is compared.
+        observer: Is told about progress.
+    """
+    selection = selection or Selection()
+    names = _left(what, selection)
+    plan = make_plan(names, selection)
+    failures: list[str] = []
+    if run:
+        failures = run_missing(plan, options, observer)
+    elif not options.out.is_dir():
+        there = "a file" if options.out.exists() else "no such folder"
+        raise InputError(f"{options.out} should be the folder of a reproduction. Found {there}.")
+    found = look(plan, options.out)
+    outputs = tuple(_output(name, found, selection, options.out) for name in names)
+    folder = options.out / TABLES if selection.whole else options.out / TABLES / NARROWED
+    return Reproduction(outputs, tuple(write_outputs(outputs, folder)), tuple(failures))
+
+
+def rehearse(what: str, options: Options, selection: Selection | None = None) -> list[Forecast]:
+    """What `reproduce` would run, in its order, with how long that would take; nothing is written."""
+    selection = selection or Selection()
+    plan = make_plan(_left(what, selection), selection)
+    found = look(plan, options.out)
+    return forecasts(found, calibrations(plan, found, options), options)
+
+
+def _left(what: str, selection: Selection) -> list[str]:
+    """The experiments of which something is left; a single one that is empty is an error of its own."""
+    names = chosen(what)
+    if len(names) == 1:
+        return names
+    return [name for name in names if _any(name, selection)] or names
+
+
+def _any(name: str, selection: Selection) -> bool:
+    try:
+        make_plan([name], selection)
+    except InputError:
+        return False
+    return True
+
+
+def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) -> Output:
+    wanted = set(make_plan([name], selection).runs)
+    mine = [each for each in found if each.run in wanted]
+    count = sum(each.finished for each in mine)
+    lacks = absences(mine)
+    head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
+    notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
+    sheets = marked(name, _sheets(name, mine, selection, out), mine)
+    return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
+
+
+def _sheets(name: str, found: Sequence[Found], selection: Selection, out: Path) -> list[Sheet]:
+    match name:
+        case "references":
+            return reference_sheets(found, selection, out)
+        case "efficiency":
+            return efficiency_sheets(found, selection)
+    makers = {
+        "main": tables.main,
+        "loss-hv": tables.loss_hv,
+        "per-task": tables.per_task,
+        "ablations": tables.ablations,
+        "last10": tables.last10,
+    }
+    return makers[name](found, selection)

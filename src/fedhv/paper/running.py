@@ -1,0 +1,166 @@
+"""Run what is missing of a plan: references first, then study after study; what is finished is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhv.benchmarks import load_benchmark
+from fedhv.engines import choose_engine
+from fedhv.paper import references
+from fedhv.paper.experiments import family
+from fedhv.paper.found import Found, look
+from fedhv.paper.plan import Plan, PlannedRun, Variant
+from fedhv.runs.cluster import check_ray
+from fedhv.runs.config import load_setting
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.resolve import named_source
+from fedhv.runs.study import EXECUTORS, StudyFailed, StudyObserver, compare
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.files import make_folder
+
+REFERENCES = ("calibrated", "paper", "ours")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how runs are computed.
+
+    Attributes:
+        out: The reproduction's folder.
+        data: The folder of the datasets.
+        jobs: Runs at a time.
+        executor: Where runs go, as for `fedhv.compare`.
+        engine: As for `fedhv.run`.
+        device: As for `fedhv.run`.
+        precision: As for `fedhv.run`.
+        reference: "calibrated" now, the "paper"'s own, or "ours", which the settings hold.
+    """
+
+    out: Path
+    data: str | None = None
+    jobs: int | None = None
+    engine: str = "auto"
+    device: str = "auto"
+    precision: str = "auto"
+    reference: str = REFERENCES[0]
+    executor: str = EXECUTORS[0]
+
+    def __post_init__(self) -> None:
+        if self.reference not in REFERENCES:
+            raise unknown("reference", self.reference, REFERENCES)
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
+        if self.executor == "ray":
+            check_ray()
+        if self.jobs is not None and self.jobs < 1:
+            raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
+
+
+def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[str]:
+    """The families whose reference has to be calibrated, by the setting that it is calibrated under."""
+    wanted = dict.fromkeys(plan.calibrations)
+    if options.reference == "calibrated":
+        wanted |= dict.fromkeys(
+            family(each.run.variant.setting) for each in found if each.run.method == "fedhv" and not each.finished
+        )
+    return [under for under in wanted if references.kept(options.out, under) is None]
+
+
+def run_missing(plan: Plan, options: Options, observer: StudyObserver | None = None) -> list[str]:
+    """Run what is not finished; everything that can be wrong is looked at before anything is written.
+
+    Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
+    """
+    observer = observer or StudyObserver()
+    choice = choose_engine(options.engine, options.device, options.precision)
+    found = look(plan, options.out)
+    _check(found, options)
+    families = calibrations(plan, found, options)
+    todo = {each.run for each in found if not each.finished}
+    studies = {variant: runs for variant, runs in plan.studies().items() if todo & set(runs)}
+    _check_data([*families, *(variant.setting for variant in studies)], options.data)
+    if not families and not studies:
+        return []
+    make_folder(options.out)
+    failures = []
+    try:
+        for under in families:
+            references.calibrated(options.out, under, choice, options.data, observer)
+            observer.stop()
+        for number, (variant, runs) in enumerate(studies.items(), start=1):
+            count = len(todo & set(runs))
+            observer.say(f"{variant.name} (study {number} of {len(studies)}): {count} of {len(runs)} runs to do")
+            try:
+                _run_study(variant, runs, options, observer)
+            except StudyFailed as failed:
+                failures.append(f"{variant.name}: {failed}")
+            observer.stop()
+    finally:
+        observer.stop()
+    return failures
+
+
+def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, observer: StudyObserver) -> None:
+    """All runs of one study; `compare` reads those that are finished."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    compare(
+        variant.setting,
+        methods,
+        list(dict.fromkeys(run.seed for run in runs)),
+        rounds=runs[0].rounds,
+        out=options.out / variant.name,
+        jobs=options.jobs,
+        executor=options.executor,
+        engine=options.engine,
+        device=options.device,
+        precision=options.precision,
+        reference=_reference(variant, options) if "fedhv" in methods else None,
+        override=variant.overrides,
+        data=options.data,
+        observer=observer,
+    )
+
+
+def _reference(variant: Variant, options: Options) -> Reference | str | None:
+    """What FedHV's runs use. A study whose FedHV runs are all finished has its own already."""
+    if options.reference != "calibrated":
+        return options.reference
+    return references.kept(options.out, family(variant.setting))
+
+
+def _check(found: Sequence[Found], options: Options) -> None:
+    """Refuse a folder that holds other runs, or runs with another kind of reference."""
+    for each in found:
+        if each.note:
+            raise InputError(f"{each.folder} cannot be gone on with: {each.note}. Choose another --out.")
+        if each.run.method != "fedhv":
+            continue
+        if options.reference == "calibrated":
+            references.check_shared_rule(each.run.variant.setting)
+        path = each.folder.parent / references.NAME
+        reference = each.reference or (read_reference(path) if path.exists() else None)
+        if reference is not None and reference.provenance.source != _source(
+            each.run.variant.setting, options.reference
+        ):
+            raise InputError(
+                f"{each.folder.parent} holds FedHV with another reference than `--reference {options.reference}`. "
+                "Choose another --out or --reference."
+            )
+
+
+def _source(setting: str, reference: str) -> str:
+    """What the provenance of such a reference says."""
+    return "calibration" if reference == "calibrated" else named_source(setting, reference)
+
+
+def _check_data(settings: Iterable[str], data: str | None) -> None:
+    """Find out now whether a benchmark cannot be loaded, not after hours of another."""
+    benchmarks = dict.fromkeys(load_setting(setting).benchmark for setting in settings)
+    for benchmark in benchmarks:
+        try:
+            load_benchmark(benchmark, data)
+        except InputError as error:
+            others = f" Or leave {benchmark} out with --settings." if len(benchmarks) > 1 else ""
+            raise InputError(f"{error}{others}") from None

@@ -1,0 +1,1 @@
+"""What is learnt and from whose examples: tasks, clients, the model as one flat vector."""

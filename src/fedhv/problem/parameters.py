@@ -1,0 +1,217 @@
+"""The model as one flat vector θ ∈ R^d, and which of its entries are shared or belong to a task's head.
+
+Parameters with `requires_grad=False` are no part of it: they stay as the model's factory makes them.
+
+Server arithmetic, checkpoints and messages are then plain vector arithmetic; `Network` gives the vector its
+meaning by running the module on views of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.problem.pooling import with_fast_pooling
+from fedhv.support.errors import InputError
+
+Place = tuple[dict[str, Any], str]
+"""A module's own table of parameters and a name in it; for the time of a call a view of θ is put there."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter lies in the flat vector.
+
+    Attributes:
+        names: Parameter names in the module's order.
+        shapes: Their shapes.
+        owners: For every parameter the task whose head it belongs to, or -1 where it is shared.
+        tasks: How many tasks there are.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    owners: tuple[int, ...]
+    tasks: int
+
+    @classmethod
+    def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
+        """Read the layout off a module."""
+        parameters = _trained(module)
+        if heads is None:
+            modules = getattr(module, "heads", None)
+            split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
+            heads = [f"heads.{i}" for i in range(tasks)] if split else []
+            # Where nothing lies outside the heads, or one of them is frozen or another's, all parameters are shared.
+            alone = all(_within(name, "heads") for name in parameters)
+            if alone or not all(any(_within(name, prefix) for name in parameters) for prefix in heads):
+                heads = []
+        elif len(heads) != tasks:
+            raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
+        for prefix in heads:
+            if not any(_within(name, prefix) for name in parameters):
+                raise InputError(f"No parameter to train lies under the head '{prefix}' of the model.")
+        owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
+        if parameters and -1 not in owners:
+            raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
+        return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of scalars in every parameter."""
+        return [shape.numel() for shape in self.shapes]
+
+    @property
+    def d(self) -> int:
+        """The length of θ."""
+        return sum(self.sizes)
+
+    @property
+    def d_shared(self) -> int:
+        """How many scalars all tasks share."""
+        return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner < 0)
+
+    def d_head(self, task: int) -> int:
+        """How many scalars belong to one task's head."""
+        return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner == task)
+
+    def shared(self, vectors: Tensor) -> Tensor:
+        """The shared part of vectors whose last axis is θ's."""
+        mine = [i for i, owner in enumerate(self.owners) if owner < 0]
+        if mine == list(range(len(mine))):  # mostly they come first: one copy, not one for every parameter
+            # A copy always, also where it could be a view: products depend in their last bits on where numbers lie.
+            return vectors[..., : self.d_shared].clone(memory_format=torch.contiguous_format)
+        parts = torch.split(vectors, self.sizes, dim=-1)
+        return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """Named views into θ."""
+        parts = torch.split(theta, self.sizes)
+        return {n: part.view(s) for n, part, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """θ from a module's parameters."""
+    return torch.cat([p.detach().reshape(-1).float() for p in _trained(module).values()])
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+class Network:
+    """A module as a function of its flat parameter vector: `network(theta, inputs, training=…)`."""
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        tasks: int,
+        heads: Sequence[str] | None,
+        device: torch.device | str,
+    ) -> None:
+        # What the factory draws besides θ (random buffers, frozen layers) is the same in every run, process and node.
+        module = _made(factory, 0)
+        if not isinstance(module, nn.Module):
+            raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
+        refuse_running_statistics(module)
+        for name, parameter in module.named_parameters():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise InputError(
+                    f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
+                )
+        self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
+        self.layout = Layout.of(module, tasks, heads)
+        if self.layout.d == 0:
+            raise InputError("The model should have parameters to train. Found none.")
+
+    @property
+    def module(self) -> nn.Module:
+        """The module; another one with the same parameters may be put in its place."""
+        return self._module
+
+    @module.setter
+    def module(self, module: nn.Module) -> None:
+        self._module, self._places = module, _places(module)
+
+    def __call__(self, theta: Tensor, inputs: Tensor, *, training: bool) -> list[Tensor]:
+        """The m outputs of the model with parameters θ."""
+        if self.module.training != training:
+            self.module.train(training)
+        parameters = self.layout.unflatten(theta)
+        if torch.compiler.is_compiling():
+            outputs = torch.func.functional_call(self.module, parameters, (inputs,))
+        else:
+            outputs = self._call(parameters, inputs)
+        if isinstance(outputs, Tensor):
+            outputs = [outputs]
+        if not isinstance(outputs, list | tuple):
+            kind = type(outputs).__name__
+            raise InputError(f"The model should return a list of outputs, one per task. Found {kind}.")
+        if len(outputs) != self.layout.tasks:
+            raise InputError(
+                f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."
+            )
+        return list(outputs)
+
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """The module's state dict with θ in it: under every name of a parameter that several modules share."""
+        values = self.layout.unflatten(theta)
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        everywhere = self.module.named_parameters(remove_duplicate=False)
+        return self.module.state_dict() | {
+            name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values
+        }
+
+    def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Any:
+        """What `functional_call` does, without looking everything up again: an eighth of a small model's step."""
+        own = [(slots, name, slots[name]) for places in self._places.values() for slots, name in places]
+        try:
+            for whole, value in parameters.items():
+                for slots, name in self._places[whole]:
+                    slots[name] = value
+            return self.module(inputs)
+        finally:
+            for slots, name, parameter in own:
+                slots[name] = parameter
+
+
+def _places(module: nn.Module) -> dict[str, list[Place]]:
+    """For every parameter where its module keeps it: in several places, where modules share it."""
+    names = {parameter: name for name, parameter in _trained(module).items()}
+    found: dict[str, list[Place]] = {name: [] for name in names.values()}
+    for owner in module.modules():
+        for name, parameter in owner._parameters.items():
+            if parameter in names:
+                found[names[parameter]].append((owner._parameters, name))
+    return found
+
+
+def refuse_running_statistics(module: nn.Module) -> None:
+    """Refuse layers whose buffers change during training: they are not part of θ and would be lost."""
+    for name, layer in module.named_modules():
+        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        if batch or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats):
+            raise InputError(
+                f"The model has {type(layer).__name__} at '{name}'. Its statistics depend on the minibatch and are "
+                "not parameters: averaging clients would mix or lose them. Use nn.GroupNorm instead."
+            )
+
+
+def initial_model(factory: Callable[[], nn.Module], seed: int) -> Tensor:
+    """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
+    return flatten(_made(factory, seed))
+
+
+def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A model whose draws are a function of the seed and leave no trace."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return factory()

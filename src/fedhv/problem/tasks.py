@@ -1,0 +1,107 @@
+"""Prediction tasks: a name, a loss and a score, both per example.
+
+A loss returns one number per example, so that every mean in the program is an exact mean over examples. A score
+is the share of an example that was predicted right, in [0, 1]; its mean times 100 is the task's accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_whole
+
+PerExample = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) of n examples to n numbers."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One objective of the shared model.
+
+    Attributes:
+        name: What tables and figures call it.
+        loss: Per-example training loss, (outputs, targets) -> n numbers.
+        score: Per-example score in [0, 1], (outputs, targets) -> n numbers.
+        check: Raises `InputError` when targets are not what the loss expects.
+        outputs: How many numbers the model's output has for an example, where that is certain.
+    """
+
+    name: str
+    loss: PerExample
+    score: PerExample
+    check: Callable[[Tensor], None] = lambda targets: None
+    outputs: int | None = None
+
+
+def classification(name: str, classes: int) -> Task:
+    """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy."""
+    if not is_whole(classes) or classes < 2:
+        raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
+
+    def check(targets: Tensor) -> None:
+        if targets.ndim != 1:
+            raise InputError(f"Task '{name}' expects one label each. Found shape {tuple(targets.shape)}.")
+        if targets.is_floating_point():
+            raise InputError(
+                f"Task '{name}' expects whole-number class labels. Found dtype {targets.dtype}; convert them to int64."
+            )
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= classes:
+            raise InputError(f"Task '{name}' expects labels from 0 to {classes - 1}. Found {low} to {high}.")
+
+    return Task(
+        name,
+        loss=lambda outputs, targets: F.cross_entropy(outputs, targets.long(), reduction="none"),
+        score=lambda outputs, targets: (outputs.argmax(dim=1) == targets).float(),
+        check=check,
+        outputs=classes,
+    )
+
+
+def multilabel(name: str, labels: int) -> Task:
+    """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right."""
+    if not is_whole(labels) or labels < 1:
+        raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
+
+    def check(targets: Tensor) -> None:
+        if targets.ndim != 2 or targets.shape[1] != labels:
+            raise InputError(f"Task '{name}' expects {labels} labels each. Found shape {tuple(targets.shape)}.")
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise InputError(f"Task '{name}' expects labels 0 or 1. Found other values.")
+
+    return Task(
+        name,
+        loss=lambda outputs, targets: F.binary_cross_entropy_with_logits(
+            outputs, targets.to(outputs.dtype), reduction="none"
+        ).mean(dim=1),
+        # sigmoid(z) > 0.5 is z > 0
+        score=lambda outputs, targets: ((outputs > 0) == (targets > 0)).float().mean(dim=1),
+        check=check,
+        outputs=labels,
+    )
+
+
+def regression(name: str, tolerance: float) -> Task:
+    """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target."""
+    if not tolerance > 0:
+        raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")
+
+    def error(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.reshape(targets.shape) - targets).reshape(targets.shape[0], -1)
+
+    def check(targets: Tensor) -> None:
+        if not bool(torch.isfinite(targets.float()).all()):
+            raise InputError(f"Task '{name}' expects finite targets. Found NaN or infinity.")
+
+    return Task(
+        name,
+        loss=lambda outputs, targets: error(outputs, targets).square().mean(dim=1),
+        score=lambda outputs, targets: (error(outputs, targets).abs() <= tolerance).float().mean(dim=1),
+        check=check,
+    )

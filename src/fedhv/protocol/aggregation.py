@@ -1,0 +1,49 @@
+r"""How the clients' reports become one: the mean of the paper, or a robust stand-in where reports may be false.
+
+For one task let M reports arrive, h of them false and the rest honest.
+
+| rule    | breakdown point | what h false reports can do                                                      |
+|---------|-----------------|----------------------------------------------------------------------------------|
+| mean    | 0               | anything: one report of size R moves it by about R/M                             |
+| median  | 1/2             | with h < M/2 it stays between the smallest and the largest honest report         |
+| trimmed | `trim`          | with h ≤ g = ⌈trim · M⌉ it stays between the smallest and the largest honest one |
+
+The median moves by at most h places in the order of the honest reports, so where they lie close together near the
+middle it hardly moves at all. The weights follow: $\|w - w'\|_1 \le (2/\tilde\rho)\,\|\hat F - \hat F'\|_\infty$
+for slacks of at least $\tilde\rho$ (`fedhv.theory`, the Lipschitz constant of the weight map).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_number
+
+Aggregate = Literal["mean", "median", "trimmed"]
+
+
+def check_aggregate(aggregate: object, trim: object) -> None:
+    """Refuse a rule that there is not, or a trim that leaves nothing."""
+    if aggregate not in get_args(Aggregate):
+        raise InputError(f"`aggregate` should be 'mean', 'median' or 'trimmed'. Found `aggregate = {aggregate!r}`.")
+    if not is_number(trim) or not 0 <= trim < 0.5:
+        raise InputError(f"`trim` should be in [0, 0.5). Found `trim = {trim!r}`.")
+
+
+def trimmed_away(reports: int, trim: float) -> int:
+    """g: how many of M reports are cut at either end, at least the asked fraction; one is always left."""
+    return min(math.ceil(trim * reports - 1e-9), (reports - 1) // 2)
+
+
+def aggregate_reports(reports: Tensor, aggregate: Aggregate = "mean", trim: float = 0.0) -> Tensor:
+    """One number per task from M × m reports."""
+    if aggregate == "mean":
+        return reports.mean(dim=0)
+    ordered = reports.sort(dim=0).values
+    count = len(ordered)
+    cut = (count - 1) // 2 if aggregate == "median" else trimmed_away(count, trim)
+    return ordered[cut : count - cut].mean(dim=0)

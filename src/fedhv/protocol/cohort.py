@@ -1,0 +1,115 @@
+"""The clients of one round, and the order in which they see their examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedhv.problem.random import Purpose, stream, torch_seed
+from fedhv.support.errors import InputError
+
+if TYPE_CHECKING:
+    from fedhv.protocol.intake import Intake
+
+ReportBudget = int | Literal["all"]
+"""B_rep: so many minibatches, or the client's whole dataset."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: K steps of SGD with momentum on minibatches of b examples at rate η_ℓ.
+
+    `sampling` is "epochs" (shuffled epochs, an incomplete last minibatch dropped, reshuffled until K steps are
+    done) or "replacement" (every minibatch drawn afresh, as the theory has it).
+    """
+
+    steps: int = 10
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    sampling: Literal["epochs", "replacement"] = "epochs"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InputError(f"Local training: `{name}` should be at least 1. Found `{name} = {value}`.")
+        if not 0 < self.learning_rate < np.inf:
+            raise InputError(f"The local learning rate should be positive. Found {self.learning_rate}.")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"`momentum` should be in [0, 1). Found `momentum = {self.momentum}`.")
+        if self.sampling not in ("epochs", "replacement"):
+            raise InputError(f"`sampling` should be 'epochs' or 'replacement'. Found '{self.sampling}'.")
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The participants S_t of one round, in ascending order, and all that fixes what they do.
+
+    `intake` says what becomes of their answers on the way to the mean; without one they are taken as they are.
+    """
+
+    clients: Sequence[int]
+    round: int
+    seed: int
+    local: LocalTraining
+    intake: Intake | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def stream(self, purpose: Purpose, client: int = 0, part: int = 0) -> np.random.Generator:
+        """The random stream for one purpose of one client in this round."""
+        return stream(self.seed, purpose, self.round, client, part)
+
+    def torch_seed(self, purpose: Purpose, client: int = 0, part: int = 0) -> int:
+        """The same for draws inside torch."""
+        return torch_seed(self.seed, purpose, self.round, client, part)
+
+
+def sample_cohort(
+    seed: int,
+    round: int,
+    population: int | Sequence[int],
+    participants: int,
+    local: LocalTraining,
+    attempt: int = 0,
+) -> Cohort:
+    """S_t: `participants` of `population` clients, uniformly without replacement, at the cost of S_t alone.
+
+    The population is how many clients there are, or, where they come and go, those who are there in ascending order;
+    then all of them take part if there are fewer than `participants`. A round that is repeated, since too few
+    answered, has another cohort at every attempt.
+    """
+    if not isinstance(population, int):
+        places = sample_cohort(seed, round, len(population), min(participants, len(population)), local, attempt)
+        return replace(places, clients=[population[place] for place in places.clients])
+    if not 1 <= participants <= population:
+        raise InputError(
+            f"Participants M should be between 1 and the number of clients N = {population}. Found M = {participants}."
+        )
+    draws = stream(seed, Purpose.COHORT, round, part=attempt)
+    chosen = draws.choice(population, participants, replace=False, shuffle=False)
+    return Cohort(np.sort(chosen).tolist(), round, seed, local)
+
+
+def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
+    """Positions 0 … n−1 of the examples in each step's minibatch, shape (steps, b); b is at most n in epochs."""
+    steps = local.steps if steps is None else steps
+    if local.sampling == "replacement":
+        return rng.integers(n, size=(steps, local.batch_size))
+    b = min(local.batch_size, n)
+    per_epoch = n // b
+    epochs = -(-steps // per_epoch)
+    orders = [rng.permutation(n)[: per_epoch * b] for _ in range(epochs)]
+    return np.concatenate([np.empty(0, np.int64), *orders]).reshape(-1, b)[:steps]
+
+
+def report_positions(rng: np.random.Generator, n: int, local: LocalTraining, budget: ReportBudget) -> np.ndarray:
+    """A uniform subset without replacement of min(B_rep · b, n) positions."""
+    if budget == "all":
+        return np.arange(n)
+    return rng.permutation(n)[: min(budget * local.batch_size, n)]

@@ -1,0 +1,291 @@
+"""`fedhv bench`: what a round costs on this machine, engine by engine.
+
+Every engine lives in a process of its own, and the processes take turns, a round each: what else the machine does then
+falls on all of them alike, and each one's memory can be told apart.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from fedhv.benchmarks import BENCHMARKS
+from fedhv.runs.random_images import random_problem
+from fedhv.runs.config import Setting
+from fedhv.engines import ENGINES, Choice, Engine, choose_engine
+from fedhv.engines.parallel import Parallel, can_fork
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.runs.job import one_thread
+from fedhv.support.memory import held_memory
+from fedhv.protocol.messages import Request, TaskGradients, TaskUpdates, Train
+from fedhv.methods.base import Method, takes_reference, with_reference
+from fedhv.problem.problem import Problem
+from fedhv.runs.resolve import resolve
+from fedhv.simulation.rounds import Ask, Event, Plan, initial_state, simulate_together
+from fedhv.simulation.rounds import rounds as rounds_of_run
+
+EVALUATIONS = 3
+"""How many rounds are followed by an evaluation: it is always the same work."""
+FAR = 1000.0
+"""A reference that random images do not reach: the weights' arithmetic is the same with any."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a problem comes from: another process can make the same one."""
+
+    setting: Setting
+    data: str | None = None
+    random: bool = False
+
+    def __call__(self) -> Problem:
+        """The problem."""
+        return random_problem(self.setting) if self.random else resolve(self.setting, data=self.data)[1]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one engine came to.
+
+    Attributes:
+        engine: Its name.
+        device: Where it computes.
+        precision: In what.
+        seconds: Of every measured round, without evaluation.
+        evaluation: Seconds of one evaluation of all test examples, the median.
+        every: How many rounds come with one evaluation in the setting; 0 for only the last.
+        steps: Gradient steps of all clients in a round.
+        memory: Peak bytes that the engine's processes hold for themselves; on a GPU those of the GPU.
+        error: Why there is nothing to show.
+    """
+
+    engine: str
+    device: str = ""
+    precision: str = ""
+    seconds: tuple[float, ...] = ()
+    evaluation: float = 0.0
+    every: int = 0
+    steps: int = 0
+    memory: int = 0
+    error: str = ""
+
+    @property
+    def round(self) -> float:
+        """Seconds of a round, the median."""
+        return statistics.median(self.seconds)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Client-steps per second."""
+        return self.steps / self.round
+
+    @property
+    def evaluation_share(self) -> float:
+        """The part of a run's time that evaluation takes, at the setting's rhythm."""
+        share = self.evaluation / self.every if self.every else 0.0
+        return share / (self.round + share)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        if self.error:
+            return {"engine": self.engine, "error": self.error}
+        made = {"round_seconds": self.round, "client_steps_per_second": self.steps_per_second}
+        made |= {"evaluation_seconds": self.evaluation, "evaluation_share": self.evaluation_share}
+        other = ("error", "evaluation", "every", "memory")
+        kept = {key: value for key, value in asdict(self).items() if key not in other}
+        return kept | made | {"peak_memory_bytes": self.memory}
+
+
+def find_source(setting: Setting, data: str | None, random: bool) -> tuple[Source, Problem, str]:
+    """The setting's problem, or one of its shape where the datasets are missing; the last says which and why."""
+    if not random:
+        try:
+            source = Source(setting, data)
+            return source, source(), ""
+        except InputError as error:
+            if setting.benchmark not in BENCHMARKS or setting.benchmark == "digits":
+                raise
+            note = f"Random images of the benchmark's shape stand in for it. {error}"
+    else:
+        note = "Random images of the benchmark's shape stand in for it, as asked."
+    source = Source(setting, data, random=True)
+    return source, source(), note
+
+
+def choose_engines(
+    names: Sequence[str] | None, device: str, precision: str, problem: Problem, plan: Plan
+) -> tuple[list[Choice], str]:
+    """The engines to measure, by default all that work here, and the one that `auto` would take."""
+    auto = choose_engine("auto", device, precision, problem, plan)
+    if names is None:
+        usable = [name for name in ENGINES if name != "parallel" or (auto.device.type == "cpu" and can_fork())]
+        names = [name for name in usable if auto.precision in ENGINES[name].precisions]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"--engines should name at least one engine, and none twice. Found {list(names)}.")
+    choices = [choose_engine(name, device, precision, problem, plan) for name in names]
+    # Where the model cannot be stacked, another engine stands in: it is measured once.
+    return list({choice.engine: choice for choice in reversed(choices)}.values())[::-1], str(auto)
+
+
+def measure(
+    source: Source,
+    problem: Problem,
+    method: Method,
+    choices: Sequence[Choice],
+    rounds: int = 5,
+    tick: Callable[[int], None] = lambda done: None,
+) -> list[Measurement]:
+    """Play rounds on every engine in turn; the first round of each warms it up and does not count."""
+    if takes_reference(method):
+        method = with_reference(method, (FAR,) * len(problem.tasks))
+    plan = source.setting.plan(method, seed=0)
+    # Processes that are forked have the problem already; a GPU can be used only by one that was started afresh.
+    forked = all(choice.device.type == "cpu" for choice in choices) and can_fork()
+    start = multiprocessing.get_context("fork").Process if forked else multiprocessing.get_context("spawn").Process
+    benches = []
+    with one_thread():
+        for choice in choices:
+            here, there = multiprocessing.Pipe()
+            load = (lambda: problem) if forked else source
+            process = start(target=_bench, args=(there, load, choice, method, plan, rounds))
+            process.start()
+            there.close()
+            benches.append((choice, here, process))
+        try:
+            return _take_turns(benches, rounds, source.setting, tick)
+        except BaseException:
+            for _, _, process in benches:  # not when their round is done: nobody waits for it any more
+                process.terminate()
+            raise
+        finally:
+            for _, connection, _ in benches:  # all of them first: a forked process also has the ends before its own
+                connection.close()
+            for _, _, process in benches:
+                process.join(timeout=10)
+                if process.is_alive():
+                    process.kill()
+
+
+def _take_turns(
+    benches: Sequence[tuple[Choice, Connection, Any]], rounds: int, setting: Setting, tick: Callable[[int], None]
+) -> list[Measurement]:
+    seconds: dict[int, list[float]] = {i: [] for i in range(len(benches))}
+    made: dict[int, Measurement] = {}
+    evaluations: dict[int, list[float]] = {i: [] for i in range(len(benches))}
+    for number in range(rounds + 1):
+        turns = [(i + number) % len(benches) for i in range(len(benches))]  # nobody is always the first
+        for i in turns:
+            choice, connection, _ = benches[i]
+            if i in made and made[i].error:
+                continue
+            try:
+                connection.send(number <= EVALUATIONS)
+                answer = connection.recv()
+            except (EOFError, OSError):
+                answer = "its process died (out of memory?)"
+            if isinstance(answer, str):
+                made[i] = Measurement(choice.engine, error=answer)
+                continue
+            spent, evaluation, steps, memory = answer
+            if number:
+                seconds[i].append(spent)
+            evaluations[i] += [evaluation] * (evaluation > 0 and number > 0)
+            made[i] = Measurement(
+                choice.engine,
+                str(choice.device),
+                choice.precision,
+                tuple(seconds[i]),
+                statistics.median(evaluations[i] or [0.0]),
+                setting.evaluation.every,
+                steps,
+                memory,
+            )
+        tick(number + 1)
+    return [made[i] for i in range(len(benches))]
+
+
+def _bench(
+    connection: Connection, load: Callable[[], Problem], choice: Choice, method: Method, plan: Plan, rounds: int
+) -> None:
+    """In a process of its own: plays a round and answers what it took, as often as it is asked."""
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        try:
+            with one_thread(), choice.make(load()) as engine:
+                for answer in _rounds(engine, method, replace(plan, rounds=rounds + 1, evaluate_every=0), connection):
+                    connection.send(answer)
+        except FedHVError as error:
+            connection.send(str(error))  # in a round or before the first: the next answer that is waited for
+            connection.recv()  # not gone before the question is asked, or it would be taken for dead
+
+
+def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) -> Iterator[tuple[Any, ...]]:
+    steps = _Steps(engine.layout.tasks, plan.local.steps)
+    state = initial_state(engine, method, plan.seed)
+    peak = 0
+    for number in range(plan.rounds):
+        evaluated = connection.recv()
+        steps.count = 0
+        began = time.perf_counter()
+        # A plan that ends long after this round: its last round alone would come with an evaluation.
+        going_on = replace(plan, rounds=number + 2)
+        run = steps.of(rounds_of_run(engine.layout, engine.population, method, going_on, state, number))
+        _, finished = next(simulate_together(engine, [run]))
+        if isinstance(finished, FedHVError):
+            raise finished
+        _synchronise(engine)
+        spent, state, evaluation = time.perf_counter() - began, finished.state, 0.0
+        if evaluated:
+            began = time.perf_counter()
+            engine.evaluate(state.model)
+            _synchronise(engine)
+            evaluation = time.perf_counter() - began
+        peak = max(peak, _memory(engine))
+        yield spent, evaluation, steps.count, peak
+
+
+class _Steps:
+    """Counts the gradient steps that a run asks for, on the way to whoever answers."""
+
+    def __init__(self, tasks: int, local: int) -> None:
+        self._tasks, self._local, self.count = tasks, local, 0
+
+    def of(self, run: Generator[Event, Any, None]) -> Generator[Event, Any, None]:
+        """The same run, counted."""
+        answer = None
+        with suppress(StopIteration):
+            while True:
+                event = run.send(answer)
+                if isinstance(event, Ask):
+                    self.count += len(event.cohort) * self._each(event.request)
+                answer = yield event
+
+    def _each(self, request: Request) -> int:
+        """Steps of one client."""
+        match request:
+            case Train(first=first):
+                return self._local - (first is not None)
+            case TaskUpdates():
+                return self._tasks * self._local
+            case TaskGradients():
+                return self._tasks
+        return 0
+
+
+def _synchronise(engine: Engine) -> None:
+    if engine.device.type == "cuda":
+        torch.cuda.synchronize(engine.device)
+
+
+def _memory(engine: Engine) -> int:
+    if engine.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(engine.device)
+    workers = engine.workers if isinstance(engine, Parallel) else []
+    return held_memory(workers)

@@ -1,0 +1,180 @@
+"""Calibration: the reference is the largest loss of uniform-weight training, task by task, plus a margin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedhv.runs.config import Setting, as_shipped, override_setting
+from fedhv.simulation.divergence import exploded
+from fedhv.engines import Choice, choose_engine
+from fedhv.support.errors import Diverged, InputError
+from fedhv.runs.folder import check_folder
+from fedhv.runs.job import Job
+from fedhv.methods import FedHV, Method, Uniform
+from fedhv.simulation.observer import Observer
+from fedhv.problem.problem import Problem
+from fedhv.runs.reference import Cost, Provenance, Reference
+from fedhv.runs.resolve import resolve
+
+
+def calibrate(
+    setting: Setting,
+    method: Method | None = None,
+    problem: Problem | None = None,
+    *,
+    choice: Choice | None = None,
+    data: str | None = None,
+    folder: Path | None = None,
+    observer: Observer | None = None,
+) -> Reference:
+    """FedHV's reference: uniform-weight rounds, the componentwise maximum of the reports, plus a margin.
+
+    Args:
+        setting: Its `[calibration]` says how many rounds, which seeds and which margin, and may name another
+            setting to calibrate under.
+        method: Whose learning rates are used; by default FedHV's of the setting.
+        problem: The setting's problem, if it is at hand.
+        choice: Where and how it is computed.
+        data: The folder of the datasets.
+        folder: Where the calibration runs are kept; an interrupted calibration goes on from there.
+        observer: Is told about progress.
+    """
+    observer = observer or Observer()
+    rule = setting.calibration
+    under, examples = calibrated_under(setting, problem, data)
+    rates = method or setting.method(FedHV.name)
+    observer.say(
+        f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
+        f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
+    )
+    runs = [job.execute(observer) for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)]
+    tasks = tuple(task.name for task in examples.tasks)
+    for run in runs:
+        _check_calm([record["report"] for record in run.history], tasks, setting.evaluation.explosion)
+    reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
+    observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
+    return reference
+
+
+def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
+    """The setting and the problem that a calibration runs on: the setting's own, or those that it names."""
+    other = setting.calibration.setting
+    if other is None or other == setting.name:
+        return (setting, problem) if problem is not None else resolve(setting, data=data)
+    _refuse_ignored_changes(setting)
+    under, examples = resolve(other, data=data)
+    if problem is not None:
+        names, found = ([task.name for task in each.tasks] for each in (problem, examples))
+        if names != found:
+            raise InputError(
+                f"`calibration.setting` should have the tasks {', '.join(names)}. Found those of '{other}'."
+            )
+    return under, examples
+
+
+def _refuse_ignored_changes(setting: Setting) -> None:
+    """Changes of a shipped setting do not reach the other setting that it is calibrated under."""
+    shipped, other = as_shipped(setting.name), setting.calibration.setting
+    if shipped is None or shipped.calibration.setting != other:
+        return  # whoever writes a setting or chooses `calibration.setting` decides that by themselves
+    rounds = shipped.training.rounds  # a calibration has rounds of its own
+    if (setting.federation, replace(setting.training, rounds=rounds)) != (shipped.federation, shipped.training):
+        raise InputError(
+            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would count "
+            f"for nothing. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
+            "reference with --reference."
+        )
+
+
+Rule = tuple[Any, ...]
+"""What fixes a calibration: setting, seeds, rounds, margin, rates."""
+
+
+def rule_of(reference: Reference) -> Rule:
+    """How a reference was calibrated."""
+    made = reference.provenance
+    return made.setting, made.seeds, made.rounds, made.margin, made.server_lr, made.local_lr
+
+
+def rule_asked(setting: Setting, under: str, method: Method | None = None) -> Rule:
+    """How a setting wants a method's reference calibrated; `under` is the name of the setting that it runs on."""
+    rule, rates = setting.calibration, method or setting.method(FedHV.name)
+    return under, rule.seeds, rule.rounds, rule.margin, rates.server_lr, rates.local_lr
+
+
+def check_calibration(
+    reference: Reference,
+    setting: Setting,
+    method: Method,
+    problem: Problem,
+    choice: Choice,
+    data: str | None,
+    folder: Path,
+) -> None:
+    """Refuse a kept reference that this setting and method would not have given; `folder` holds its runs."""
+    under, examples = calibrated_under(setting, problem, data)
+    kept, wanted = rule_of(reference), rule_asked(setting, under.name, method)
+    if kept != wanted:
+        raise InputError(
+            f"The reference kept in {folder.parent} was calibrated otherwise: expected (setting, seeds, rounds, "
+            f"margin, rates) {wanted}, found {kept}. Choose another --out."
+        )
+    for job in _jobs(setting, under, examples, method, choice, folder):
+        if job.folder is not None and job.folder.exists():
+            check_folder(job.folder, job.config(), resume=True)
+
+
+def _jobs(
+    setting: Setting, under: Setting, problem: Problem, rates: Method, choice: Choice, folder: Path | None
+) -> list[Job]:
+    """The calibration runs: uniform weights at the method's own rates, reports from every example."""
+    rule = setting.calibration
+    robust = {name: getattr(rates, name) for name in ("aggregate", "trim") if hasattr(rates, name)}
+    uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all", **robust)
+    brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
+    return [
+        Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None, purpose="calibration")
+        for seed in rule.seeds
+    ]
+
+
+def _check_calm(reports: list[list[float]], tasks: tuple[str, ...], factor: float) -> None:
+    """A reference from losses that have run away would switch their tasks off for good."""
+    for i, name in enumerate(tasks):
+        first, highest = reports[0][i], max(report[i] for report in reports)
+        if exploded(highest, first, factor):
+            raise Diverged(
+                f"In the calibration the loss of task '{name}' rose from {first:.4g} to {highest:.4g}, more than "
+                f"{factor:g} times (`evaluation.explosion`): training diverges. Lower the method's local_lr, or bring "
+                "the task's targets to a common scale."
+            )
+
+
+def _reference(
+    records: list[dict[str, Any]], tasks: tuple[str, ...], under: Setting, rates: Method, setting: Setting
+) -> Reference:
+    """The componentwise maximum over all rounds of all runs, plus the margin, with its provenance and cost."""
+    rule = setting.calibration
+    maxima = tuple(max(losses) for losses in zip(*(record["report"] for record in records), strict=True))
+    return Reference(
+        values=tuple(loss + rule.margin for loss in maxima),
+        tasks=tasks,
+        provenance=Provenance(
+            source="calibration",
+            setting=under.name,
+            seeds=rule.seeds,
+            rounds=rule.rounds,
+            margin=rule.margin,
+            server_lr=rates.server_lr,
+            local_lr=rates.local_lr,
+            maxima=maxima,
+        ),
+        cost=Cost(
+            rounds=len(records),
+            downlink_bytes=sum(record["downlink_bytes"] for record in records),
+            uplink_bytes=sum(record["uplink_bytes"] for record in records),
+            seconds=round(sum(record["seconds"] for record in records), 3),
+        ),
+    )

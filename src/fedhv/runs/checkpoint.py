@@ -1,0 +1,96 @@
+"""Checkpoints: the state after a round, atomic, checksummed, kept in pairs, without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from fedhv.support.errors import InputError
+from fedhv.support.files import write_atomic
+from fedhv.methods.base import State
+
+NAME = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
+DIGEST = 32
+"""A checkpoint file ends with the SHA-256 of all that stands before it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after `round` rounds."""
+
+    round: int
+    state: State
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; the one before stays as the fallback."""
+    tensors = {"model": checkpoint.state.model, "weights": checkpoint.state.weights}
+    tensors |= {f"memory.{name}": value for name, value in checkpoint.state.memory.items()}
+    tensors["round"] = torch.tensor(checkpoint.round)
+    content = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
+
+
+def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]:
+    """The newest whole checkpoint of a run, and a note where it is not the newest; None if there never was one.
+
+    `start` is the state that the run started from: what is loaded must have its shapes.
+    """
+    found = [folder / name for name in (NAME, PREVIOUS) if (folder / name).exists()]
+    problems = []
+    for path in found:
+        try:
+            checkpoint = read_checkpoint(path, start)
+        except InputError as error:
+            problems.append(str(error))
+        else:
+            note = f"{problems[0]} Going on from the one before, after round {checkpoint.round}." if problems else ""
+            return checkpoint, note
+    if problems:
+        raise InputError(f"{' '.join(problems)} Delete {folder} to start the run anew.")
+    return None, ""
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run can go on from somewhere."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
+def read_checkpoint(path: Path, start: State) -> Checkpoint:
+    """One checkpoint file, its checksum and its shapes checked."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"The checkpoint {path} could not be read: {error.strerror or error}.") from None
+    content, digest = data[:-DIGEST], data[-DIGEST:]
+    if hashlib.sha256(content).digest() != digest:
+        raise InputError(f"The checkpoint {path} is corrupt: its checksum does not match.")
+    try:
+        tensors: dict[str, Tensor] = load_tensors(content)
+        model, weights, round = (tensors.pop(name) for name in ("model", "weights", "round"))
+    except (SafetensorError, KeyError) as error:
+        raise InputError(f"The checkpoint {path} is not one of FedHV's: {error}.") from None
+    for name, value, like in (("model", model, start.model), ("weights", weights, start.weights)):
+        if value.shape != like.shape or value.dtype != like.dtype:
+            raise InputError(
+                f"The checkpoint {path} does not fit: expected `{name}` of shape {tuple(like.shape)} and "
+                f"{like.dtype}, found {tuple(value.shape)} and {value.dtype}."
+            )
+    if round.shape != () or round.dtype != torch.int64 or int(round) < 1:
+        raise InputError(f"The checkpoint {path} does not fit: expected `round` as a whole number from 1.")
+    foreign = [name for name in tensors if not name.startswith("memory.")]
+    if foreign:
+        raise InputError(f"The checkpoint {path} is not one of FedHV's: it holds '{foreign[0]}'.")
+    for name, value in (("model", model), ("weights", weights)):
+        if not bool(value.isfinite().all()):
+            raise InputError(f"The checkpoint {path} does not fit: `{name}` is not finite.")
+    memory = {name.removeprefix("memory."): value for name, value in tensors.items()}
+    return Checkpoint(int(round), State(model, weights, memory))

@@ -1,0 +1,228 @@
+"""Runs of a study on a Ray cluster: every run is one task, which goes on where an earlier attempt has stopped.
+
+Where the cluster's machines see the study's folder, runs are kept there, as always. Where they do not, what is there
+of a run travels with its task and what has become of it travels back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedhv.support import toml
+from fedhv.runs.config import Setting, method_tables
+from fedhv.support.cores import usable_cores
+from fedhv.engines import Choice
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.files import make_folder, write_atomic
+from fedhv.runs.job import Interrupted
+from fedhv.methods import make_method
+from fedhv.runs.reference import Reference
+
+if TYPE_CHECKING:
+    from fedhv.runs.study import StudyRun
+
+RETRIES = 3
+"""How often a run is started again when the machine or the process that had it died."""
+SECONDS_TO_STOP = 30.0
+"""How long runs that are interrupted have to write their last checkpoint."""
+
+Files = dict[str, bytes]
+Outcome = dict[str, Any] | FedHVError
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one task needs: the run as plain tables, since its classes can be imported only once the task knows where
+    modules are found; that; and how to recognise the study's folder."""
+
+    run: dict[str, Any]
+    path: tuple[str, ...]
+    mark: Path
+    files: Files
+
+
+def check_ray() -> None:
+    """Refuse early, with the remedy, where Ray is not installed."""
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        raise InputError("--executor ray needs Ray, which is not installed: pip install 'fedhv[ray]'.") from None
+
+
+def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[Outcome]:
+    """What each run came to, or why it could not go on; `tick` is called a few times a second.
+
+    Args:
+        study: The runs.
+        jobs: So many at a time; by default as many as the cluster has room for.
+        tick: Is called while runs go on.
+    """
+    import ray
+
+    with _connected(jobs), _marked(study[0].folder.parent) as mark:
+        gpus = 1 if study[0].choice.device.type == "cuda" else 0
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(play)
+        waiting = list(range(len(study)))
+        running: dict[Any, int] = {}
+        outcomes: dict[int, Outcome] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < (jobs or len(study)):
+                    i = waiting.pop(0)
+                    running[task.remote(_parcel(study[i], mark))] = i
+                done, _ = ray.wait(list(running), timeout=0.25)
+                tick()
+                for reference in done:
+                    i = running[reference]
+                    outcomes[i] = _received(reference, study[i])
+                    del running[reference]
+        except KeyboardInterrupt:
+            _stop({each: study[i] for each, i in running.items()})
+            raise Interrupted("Stopped; every run can be resumed.") from None
+        except BaseException:
+            _stop({each: study[i] for each, i in running.items()})
+            raise
+        return [outcomes[i] for i in range(len(study))]
+
+
+def play(parcel: Parcel) -> tuple[Outcome, Files]:
+    """On the cluster: run, go on, or read what is there; failures are answers too."""
+    sys.path += [place for place in parcel.path if place not in sys.path]
+    run = _restored(parcel.run)
+    if parcel.mark.exists():
+        return _attempt(run), {}
+    with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:
+        folder = Path(temporary) / run.folder.name
+        unpack(parcel.files, folder)
+        return _attempt(replace(run, folder=folder)), pack(folder)
+
+
+def _attempt(run: StudyRun) -> Outcome:
+    try:
+        return run()
+    except FedHVError as error:
+        return error
+
+
+def pack(folder: Path) -> Files:
+    """All files of a run by their names within its folder."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def unpack(files: Files, folder: Path) -> None:
+    """The files of a run, into its folder; its summary last, since it says that the run is finished."""
+    for name, content in sorted(files.items(), key=lambda item: item[0] == "summary.json"):
+        path = folder / name
+        make_folder(path.parent)
+        write_atomic(path, content)
+
+
+def _parcel(run: StudyRun, mark: Path) -> Parcel:
+    absolute = replace(run, folder=run.folder.absolute())
+    return Parcel(_described(absolute), tuple(sys.path), mark, pack(run.folder))
+
+
+def _described(run: StudyRun) -> dict[str, Any]:
+    """A run as numbers, text and tables."""
+    kind, choice = type(run.method), run.choice
+    return {
+        "setting": toml.as_tables(run.setting),
+        "method": (f"{kind.__module__}:{kind.__qualname__}", method_tables(run.method)),
+        "seed": run.seed,
+        "folder": str(run.folder),
+        "reference": None if run.reference is None else toml.as_tables(run.reference),
+        "choice": (choice.engine, str(choice.device), choice.precision, choice.reason, choice.worth_saying),
+        "data": run.data,
+    }
+
+
+def _restored(tables: dict[str, Any]) -> StudyRun:
+    """The run that tables describe."""
+    from fedhv.runs.study import StudyRun
+
+    engine, device, precision, reason, worth_saying = tables["choice"]
+    return StudyRun(
+        setting=toml.build(Setting, tables["setting"]),
+        method=make_method(*tables["method"]),
+        seed=tables["seed"],
+        folder=Path(tables["folder"]),
+        reference=None if tables["reference"] is None else toml.build(Reference, tables["reference"]),
+        choice=Choice(engine, torch.device(device), precision, reason, worth_saying),
+        data=tables["data"],
+    )
+
+
+def _received(reference: Any, run: StudyRun) -> Outcome:
+    """A run's outcome; bad input and an interruption end everything, the death of a machine only this run."""
+    import ray
+
+    try:
+        outcome, files = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None  # a mistake of the program: it should be seen as it is
+    except ray.exceptions.RayError as error:
+        what = " ".join(str(error).split()).split(". ")[0]
+        return FedHVError(f"{run.label}: its Ray task died {RETRIES + 1} times ({what}). The same command goes on.")
+    unpack(files, run.folder)
+    if isinstance(outcome, InputError | Interrupted):
+        raise outcome
+    result: Outcome = outcome
+    return result
+
+
+def _stop(tasks: Mapping[Any, StudyRun]) -> None:
+    """Interrupt tasks, as Ctrl-C would, give them time to write their checkpoints, and keep what they send back."""
+    import ray
+
+    for each in tasks:
+        ray.cancel(each, force=False)
+    answered, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_STOP) if tasks else ([], [])
+    for each in answered:
+        with suppress(ray.exceptions.RayError):  # one that had not begun, or died: it has nothing to keep
+            unpack(ray.get(each)[1], tasks[each].folder)
+
+
+@contextmanager
+def _marked(folder: Path) -> Iterator[Path]:
+    """A file by which a task recognises that it sees the study's folder."""
+    make_folder(folder)
+    mark = folder.absolute() / f".study-{uuid.uuid4().hex}"
+    write_atomic(mark, "")
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+@contextmanager
+def _connected(jobs: int | None) -> Iterator[None]:
+    """The cluster at RAY_ADDRESS or on this machine; where there is none, one on this machine for as long."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or else it warns about its future
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init(address="auto", **quiet)
+    except ConnectionError:
+        if os.environ.get("RAY_ADDRESS"):
+            raise FedHVError(f"There is no Ray cluster at {os.environ['RAY_ADDRESS']} (RAY_ADDRESS).") from None
+        ray.init(num_cpus=jobs or usable_cores(), include_dashboard=False, **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()

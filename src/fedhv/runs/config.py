@@ -1,0 +1,325 @@
+"""Settings: what a TOML file in `settings/` says, as frozen dataclasses, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedhv.support import toml
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.support.errors import InputError, unknown
+from fedhv.protocol.faults import NO_FAULTS, Faults
+from fedhv.methods import Method, make_method
+from fedhv.support.numbers import as_seed
+from fedhv.problem.partition import partition
+from fedhv.problem.problem import Benchmark, Clients
+from fedhv.protocol.screening import Screening
+from fedhv.simulation.rounds import Plan
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who there is and what they hold.
+
+    Attributes:
+        clients: N.
+        participants: M of them take part in each round.
+        samples_per_client: One number for all, or a list with one number for every client.
+        partition: "dirichlet" over label strata, or "iid".
+        alpha: The Dirichlet concentration.
+        strata: "all" labels together, the "first" label alone, or a list of label columns by name.
+        seed: Of the partition, apart from the seeds of runs.
+    """
+
+    clients: int
+    participants: int
+    samples_per_client: int | tuple[int, ...]
+    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    alpha: float = 0.3
+    strata: Literal["all", "first"] | tuple[str, ...] = "all"
+    seed: int = 10
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "federation", "clients", "participants")
+        _at_least(0, self, "federation", "seed")
+        if self.participants > self.clients:
+            raise InputError(
+                f"`federation.participants` (M) should be at most `federation.clients` (N = {self.clients}). "
+                f"Found M = {self.participants}."
+            )
+        if isinstance(self.samples_per_client, tuple) and len(self.samples_per_client) != self.clients:
+            raise InputError(
+                f"`federation.samples_per_client` should be one number, or {self.clients} of them. "
+                f"Found {len(self.samples_per_client)}."
+            )
+        if self.strata == () and self.partition == "dirichlet":
+            raise InputError(
+                "`federation.strata` should name at least one label column for a Dirichlet partition. Found none; "
+                'use `partition = "iid"` for one without labels.'
+            )
+        if not 0 < self.alpha < math.inf:
+            raise InputError(f"`federation.alpha` should be positive. Found {self.alpha}.")
+
+    def divide(self, benchmark: Benchmark) -> Clients:
+        """The clients' index lists."""
+        given = self.samples_per_client
+        sizes = np.full(self.clients, given) if isinstance(given, int) else np.asarray(given)
+        columns = [] if self.partition == "iid" else strata_columns(benchmark, self.strata)
+        return partition(sizes, len(benchmark.train), columns, self.alpha, self.seed)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What every method shares in a round.
+
+    Attributes:
+        rounds: T.
+        batch_size: b, the examples of a minibatch.
+        local_steps: K, the steps of SGD that a client makes in a round.
+        momentum: Of the local steps; it starts afresh for every client and round.
+        sampling: "epochs" (shuffled, an incomplete last minibatch dropped, reshuffled until K steps are done) or
+            "replacement" (every minibatch drawn afresh, as the theory has it).
+    """
+
+    rounds: int
+    batch_size: int
+    local_steps: int
+    momentum: float = 0.0
+    sampling: Literal["epochs", "replacement"] = "epochs"
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """When models are evaluated, and what evaluations are held against.
+
+    Attributes:
+        every: After so many rounds, and after the last; 0 only after the last.
+        reference: r_eval of the evaluation hypervolume.
+        explosion: A test loss above so many times the largest of the first evaluation stops the run; inf never does.
+    """
+
+    every: int = 1
+    reference: float = 3.0
+    explosion: float = 1000.0
+
+    def __post_init__(self) -> None:
+        _at_least(0, self, "evaluation", "every")
+        if not 0 < self.reference < math.inf:
+            raise InputError(f"`evaluation.reference` should be positive. Found {self.reference}.")
+        if not self.explosion > 1:
+            raise InputError(f"`evaluation.explosion` should be more than 1. Found {self.explosion}.")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How FedHV's reference is found: uniform-weight rounds, componentwise maximum, plus a margin.
+
+    Attributes:
+        rounds: Of every calibration run.
+        margin: δ_r, added to the maximum.
+        seeds: One calibration run for each.
+        setting: Calibrate under this setting instead (a reference shared by several settings).
+    """
+
+    rounds: int = 20
+    margin: float = 0.15
+    seeds: tuple[int, ...] = (0,)
+    setting: str | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "calibration", "rounds")
+        if not 0 < self.margin < math.inf:
+            raise InputError(f"`calibration.margin` should be positive. Found {self.margin}.")
+        if not self.seeds or min(self.seeds) < 0:
+            raise InputError(f"`calibration.seeds` should be whole numbers from 0. Found {list(self.seeds)}.")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A benchmark, its federation, its training and the hyper-parameters of every method.
+
+    Attributes:
+        name: What runs and tables call it; of a file by default its name without ".toml".
+        description: One line for `fedhv list`.
+        benchmark: One of the shipped benchmarks, or "package.module:function" that returns a `Benchmark`.
+        server: Which replies the server takes, and how many it needs.
+        faults: How clients fail; by default they do not.
+        references: Frozen references by name, to be chosen instead of a calibration.
+        methods: For every method its hyper-parameters.
+    """
+
+    name: str
+    benchmark: str
+    federation: Federation
+    training: Training
+    description: str = ""
+    evaluation: Evaluating = field(default_factory=Evaluating)
+    calibration: Calibration = field(default_factory=Calibration)
+    server: Screening = field(default_factory=Screening)
+    faults: Faults = NO_FAULTS
+    references: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.server.min_replies > self.federation.participants:
+            raise InputError(
+                f"`server.min_replies` should be at most `federation.participants` (M = "
+                f"{self.federation.participants}). Found {self.server.min_replies}."
+            )
+
+    def method(self, name: str) -> Method:
+        """A method with this setting's hyper-parameters."""
+        return make_method(name, self.methods.get(name))
+
+    def chosen(self, method: object) -> Method:
+        """A method as a user gives it: its name, or the object."""
+        if isinstance(method, Method):
+            return method
+        if not isinstance(method, str):
+            call = f" Write {method.__name__}()." if isinstance(method, type) else ""
+            raise InputError(f"A method should be a name or an object such as FedHV(). Found {method!r}.{call}")
+        return self.method(method)
+
+    def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
+        """What a run of this method does."""
+        t = self.training
+        return Plan(
+            rounds=t.rounds if rounds is None else rounds,
+            participants=self.federation.participants,
+            local=LocalTraining(t.local_steps, t.batch_size, method.local_lr, t.momentum, t.sampling),
+            evaluate_every=self.evaluation.every,
+            evaluation_reference=self.evaluation.reference,
+            seed=as_seed(seed),
+            screening=self.server,
+            faults=self.faults,
+            explosion=self.evaluation.explosion,
+        )
+
+
+def strata_columns(benchmark: Benchmark, strata: str | tuple[str, ...]) -> list[np.ndarray]:
+    """The label columns whose combinations are the strata of a partition."""
+    columns = dict(benchmark.strata)
+    if not columns:
+        for task, targets in zip(benchmark.tasks, benchmark.train.targets, strict=True):
+            if targets.ndim == 1:
+                columns[task.name] = targets.numpy()
+            else:
+                columns |= {f"{task.name}.{j}": targets[:, j].numpy() for j in range(targets.shape[1])}
+    if strata == "all":
+        return list(columns.values())
+    if strata == "first":
+        return list(columns.values())[:1]
+    for name in strata:
+        if name not in columns:
+            raise unknown("label column in `federation.strata`", name, columns)
+    return [columns[name] for name in strata]
+
+
+def shipped_settings() -> dict[str, Path]:
+    """The settings that come with the package, by name."""
+    folder = Path(str(resources.files("fedhv") / "settings"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_setting(name: str, overrides: Iterable[str] = ()) -> Setting:
+    """A setting by its name or as a path to a TOML file, with `section.key=value` overrides."""
+    shipped = shipped_settings()
+    if name in shipped:
+        path = shipped[name]
+    elif name.endswith(".toml") or os.path.isfile(name):
+        path = Path(name)
+    else:
+        raise unknown("setting", name, shipped, hint="A setting of your own is the path of a .toml file.")
+    return setting_from_tables(toml.read(path), overrides, default_name=path.stem)
+
+
+def as_shipped(name: str) -> Setting | None:
+    """The setting of this name as it comes with the package, if there is one."""
+    return load_setting(name) if name in shipped_settings() else None
+
+
+def setting_from_tables(tables: Mapping[str, Any], overrides: Iterable[str] = (), default_name: str = "") -> Setting:
+    """A setting from nested tables."""
+    merged: dict[str, Any] = {"name": default_name, **tables}
+    for override in overrides:
+        _override(merged, override)
+    setting = toml.build(Setting, merged)
+    for method in setting.methods:
+        setting.method(method)  # so that a wrong hyper-parameter is found before anything runs
+    return setting
+
+
+def override_setting(setting: Setting, overrides: Iterable[str]) -> Setting:
+    """The same setting with `section.key=value` overrides."""
+    return setting_from_tables(toml.as_tables(setting), overrides) if overrides else setting
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise InputError(f"An override should look like section.key=value. Found '{override}'.")
+    try:
+        value = toml.read_text(f"value = {text.strip()}")["value"]
+    except toml.TOMLError:
+        value = text.strip()  # bare words are text, so that quotes need no quoting in a shell
+    # Methods of a user's own carry dots in their name: join what lies between `methods.` and the last key.
+    if keys[0] == "methods" and len(keys) > 3:
+        keys = ["methods", ".".join(keys[1:-1]), keys[-1]]
+    table = tables
+    for key in keys[:-1]:
+        table[key] = dict(table.get(key) or {})
+        table = table[key]
+    table[keys[-1]] = value
+
+
+def _at_least(least: int, owner: Any, section: str, *names: str) -> None:
+    for name in names:
+        if getattr(owner, name) < least:
+            raise InputError(f"`{section}.{name}` should be at least {least}. Found {getattr(owner, name)}.")
+
+
+def setting_tables(setting: Setting) -> dict[str, Any]:
+    """The fully resolved setting as nested tables, defaults of the methods included."""
+    tables = toml.as_tables(setting)
+    tables["methods"] = {name: method_tables(setting.method(name)) for name in setting.methods}
+    return tables
+
+
+def completed(tables: Any) -> Any:
+    """A setting's tables with the defaults of what they leave out, so that runs of earlier versions can go on.
+
+    Tables that are not of a setting come back as they are.
+    """
+    try:
+        filled = toml.as_tables(setting_from_tables({key: value for key, value in tables.items() if key != "methods"}))
+        filled["methods"] = {name: _with_defaults(name, given) for name, given in tables.get("methods", {}).items()}
+        return toml.read_text(toml.write(filled))
+    except (InputError, TypeError, AttributeError):
+        return tables
+
+
+def _with_defaults(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A method's hyper-parameters with its defaults; as they are where no method goes by this name."""
+    try:
+        return method_tables(make_method(name, parameters))
+    except InputError:
+        return parameters
+
+
+def method_tables(method: Method) -> dict[str, Any]:
+    """A method's hyper-parameters."""
+    return {f.name: getattr(method, f.name) for f in dataclasses.fields(method) if f.init}

@@ -1,0 +1,117 @@
+"""`fedhv run --check-determinism`: a few rounds played twice, and compared number by number."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from safetensors.torch import save as save_tensors
+
+from fedhv.runs.calibration import calibrate
+from fedhv.runs.config import Setting, override_setting
+from fedhv.engines import Choice, Engine, Parallel, choose_engine
+from fedhv.support.errors import FedHVError
+from fedhv.runs.job import one_thread
+from fedhv.methods import Method
+from fedhv.methods.base import with_reference
+from fedhv.simulation.observer import Observer
+from fedhv.problem.problem import Problem
+from fedhv.runs.reference import Reference
+from fedhv.engines.rehearsal import rehearse
+from fedhv.runs.resolve import resolve, resolve_reference
+from fedhv.simulation.rounds import simulate
+
+ROUNDS = 3
+"""Enough for weights that depend on reports to be used, and for what they changed to be reported."""
+WORKERS = (1, 2, 3)
+
+
+class NotDeterministic(FedHVError):
+    """The same seed gave two different histories."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a few rounds left behind: their history without clocks, and a digest of the model's bits."""
+
+    how: str
+    history: tuple[dict[str, Any], ...]
+    digest: str
+
+
+def check_determinism(
+    what: str | Setting | Problem,
+    method: str | Method = "fedhv",
+    *,
+    seed: int = 0,
+    rounds: int = ROUNDS,
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    reference: Any = None,
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+) -> list[Trace]:
+    """Play a few rounds twice and compare; `NotDeterministic` names the first number that differs.
+
+    Without an engine's name, on a CPU, the sequential engine is compared with itself and with one, two and three
+    worker processes. A named engine is compared with itself. Nothing is written. Without a reference FedHV gets one
+    from a single calibration round, which is enough for comparing.
+    """
+    observer = observer or Observer()
+    setting, problem = resolve(what, override, rounds, data)
+    chosen = setting.chosen(method)
+    rehearse(problem)
+    choice = choose_engine("sequential" if engine == "auto" else engine, device, precision, problem)
+    if engine == "auto" and choice.device.type != "cpu":
+        choice = choose_engine("auto", device, precision, problem)
+    given = resolve_reference(reference, setting, problem)
+    if getattr(chosen, "reference", ()) is None:
+        given = given or _quick_reference(setting, chosen, problem, choice, data)
+        chosen = with_reference(chosen, given.values)
+    traces: list[Trace] = []
+    with one_thread():
+        for how, make in _ways(choice, problem, engine == "auto" and choice.device.type == "cpu"):
+            with make as player:
+                traces.append(_trace(how, player, setting, chosen, seed))
+            observer.say(f"{how}: {rounds} rounds, model {traces[-1].digest[:16]}")
+            if difference := first_difference(traces[0], traces[-1]):
+                raise NotDeterministic(f"{traces[0].how} and {how} differ: {difference}.")
+    return traces
+
+
+def first_difference(one: Trace, other: Trace) -> str:
+    """Where two traces part, in words; empty where they are the same bit for bit."""
+    for number, (a, b) in enumerate(zip(one.history, other.history, strict=True), start=1):
+        for key in sorted(a.keys() | b.keys()):
+            if a.get(key) != b.get(key):
+                return f"`{key}` of round {number} is {a.get(key)} and {b.get(key)}"
+    return "" if one.digest == other.digest else "the models after the last round"
+
+
+def _ways(choice: Choice, problem: Problem, workers: bool) -> Iterator[tuple[str, Engine]]:
+    """What is compared; the first of them is what all others are held against."""
+    for again in ("", " again"):
+        yield f"{choice.engine}{again}", choice.make(problem)
+    if workers:
+        for count in WORKERS:
+            yield f"parallel, {count} worker{'s' if count > 1 else ''}", Parallel(problem, workers=count)
+
+
+def _trace(how: str, engine: Engine, setting: Setting, method: Method, seed: int) -> Trace:
+    plan = replace(setting.plan(method, seed), evaluate_every=1)
+    history, model = [], torch.empty(0)
+    for finished in simulate(engine, method, plan):
+        history.append({key: value for key, value in finished.as_dict().items() if key != "seconds"})
+        model = finished.state.model
+    bits = save_tensors({"model": model.detach().cpu().contiguous()})
+    return Trace(how, tuple(history), hashlib.sha256(bits).hexdigest())
+
+
+def _quick_reference(setting: Setting, method: Method, problem: Problem, choice: Choice, data: str | None) -> Reference:
+    brief = override_setting(setting, ["calibration.rounds=1", f"calibration.seeds=[{setting.calibration.seeds[0]}]"])
+    return calibrate(brief, method, problem, choice=choice, data=data)

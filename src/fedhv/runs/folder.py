@@ -1,0 +1,171 @@
+"""Run folders: made for a new run, checked for an old one, read when it is done.
+
+runs/digits/fedhv-seed0/
+  config.toml               all that fixes the run, fully resolved
+  reference.toml            FedHV's reference, where it came from and what it cost
+  calibration/              the uniform-weight runs behind it, each a run folder of its own
+  history.jsonl             one line for every round
+  checkpoint.safetensors    the state after some round (and the one before it)
+  model.safetensors         the final model, as the module's state dict
+  summary.json              what it came to; it is written last
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedhv.support import toml
+from fedhv.runs.checkpoint import has_checkpoint
+from fedhv.runs.config import completed
+from fedhv.support.errors import InputError
+from fedhv.support.files import left_over, make_folder, write_atomic
+from fedhv.runs.history import read_history
+from fedhv.support.jsonfile import read_object
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.summary import objection
+
+MODEL = "model.safetensors"
+UNPROTECTED = {"clip": 0.0, "noise": 0.0}
+"""`run.reports` where reports are sent as they are: the table is then left out."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    state_dict: dict[str, Tensor]
+    folder: Path | None
+    reference: Reference | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything in the summary is an attribute: `result.worst_accuracy`."""
+        if name == "summary":  # asked for while a copy is being made, before it has one
+            raise AttributeError(name)
+        try:
+            return self.summary[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def read_result(folder: Path) -> Result:
+    """A finished run from its folder."""
+    summary = read_summary(folder)
+    if summary is None:
+        raise InputError(f"{folder} holds no finished run: summary.json is missing.")
+    path = folder / "reference.toml"
+    reference = read_reference(path) if path.exists() else None
+    path = folder / MODEL
+    try:
+        model = load_file(path)
+    except (OSError, SafetensorError) as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"could not be read: {error}"
+        raise _damaged(path, what) from None
+    return Result(summary, read_history(folder), model, folder, reference)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What a run came to, or None if it has not finished."""
+    path = folder / "summary.json"
+    try:
+        summary = read_object(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"could not be read: {error}") from None
+    damage = objection(summary)
+    if damage is not None:
+        raise _damaged(path, f"is damaged: {damage}")
+    return summary
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
+    if has_checkpoint(path.parent):
+        return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
+    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was begun there: its configuration is the first that is written."""
+    return os.path.exists(folder / "config.toml")  # unlike Path.exists, also of names that are too long
+
+
+def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
+    check_folder(folder, config, resume)
+    make_folder(folder)
+    if holds_run(folder) and os.path.exists(folder / "summary.json"):
+        return  # a finished run: where it was computed is on record, whatever machine looks at it later
+    write_atomic(folder / "config.toml", toml.write(config))
+
+
+def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Refuse a place where this run cannot go; writes nothing."""
+    if os.path.exists(folder) and not folder.is_dir():
+        raise InputError(f"{folder} should be a folder. Found a file.")
+    if holds_run(folder):
+        path = folder / "config.toml"
+        _same_run(path, toml.read(path), config)
+        if not resume:
+            raise InputError(f"{folder} holds this run already. Go on with it by --resume, or choose another --out.")
+    elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
+        raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except OSError as error:
+        raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
+
+
+IMMATERIAL = ("description", "references")
+"""What of a setting may differ without making another run of it: the reference that a run uses has its own file."""
+
+
+def computed(setting: Any) -> Any:
+    """What of a setting's tables decides what its runs compute."""
+    tables = completed(setting)
+    if not isinstance(tables, dict):
+        return tables
+    return {key: value for key, value in tables.items() if key not in IMMATERIAL}
+
+
+def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """What a run computes must not change when it is resumed; where it is computed may."""
+    read_back = toml.read_text(toml.write(new))
+    was_, now_ = (
+        {
+            "run": {"reports": UNPROTECTED} | tables.get("run", {}),
+            "setting": computed(tables.get("setting", {})),
+        }
+        for tables in (old, read_back)
+    )
+    for section in ("run", "setting"):
+        for key, was, now in differences(was_[section], now_[section], section):
+            if key != "run.fedhv":
+                raise InputError(
+                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out."
+                )
+
+
+def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(key, what it was, what it is) wherever two configurations differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        if any(any(differences(*pair)) for pair in zip(old, new, strict=True)):
+            yield where, old, new
+    elif old != new and not (old != old and new != new):  # nan is what it was
+        yield where, old, new

@@ -1,0 +1,339 @@
+"""A job is all that fixes a run; executing it plays its rounds, to disk where there is a folder.
+
+Jobs on the same problem can be executed together: the engine then answers their requests in one computation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from fedhv.support import toml
+from fedhv._version import __version__
+from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedhv.runs.config import Setting, method_tables
+from fedhv.engines import Choice, Engine, choose_engine
+from fedhv.engines.portions import gpu_memory
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.files import locked, make_folder, sweep, write_atomic
+from fedhv.runs.folder import MODEL, Result, check_folder, open_folder
+from fedhv.runs.history import History
+from fedhv.support.signals import PATIENCE, Held, held_back
+from fedhv.support.jsonfile import write_object
+from fedhv.methods.base import Method, reference_of, with_reference
+from fedhv.simulation.observer import Observer
+from fedhv.problem.problem import Problem
+from fedhv.runs.reference import Reference
+from fedhv.simulation.rounds import Plan, Round, initial_state, rounds, simulate_together
+from fedhv.runs.summary import summarise
+from fedhv.methods.watch import ReferenceBreached
+
+SECONDS_BETWEEN_CHECKPOINTS = 2.0
+"""At least. A crash costs the work since the last one; resuming is exact from any round."""
+
+SHARE_OF_CHECKPOINTS = 0.02
+"""Of the time at most: large models, and many runs played together, are saved less often. Ctrl-C saves in any case."""
+
+MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
+"""Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
+
+WAITING = "Stopping after this round; Ctrl-C again stops at once."
+
+
+class Interrupted(FedHVError):
+    """The user stopped a run; it can be resumed."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that fixes a run, and where it is kept.
+
+    Attributes:
+        setting: What the run does.
+        problem: The setting's benchmark, divided among its clients.
+        method: With its hyper-parameters.
+        seed: Of everything random in the run.
+        choice: Where and how it is computed.
+        folder: Where it is kept; nothing is written without one.
+        reference: Where the method's reference came from and what it cost.
+        purpose: What progress and errors call it instead of the method's name.
+    """
+
+    setting: Setting
+    problem: Problem
+    method: Method
+    seed: int
+    choice: Choice = field(default_factory=choose_engine)
+    folder: Path | None = None
+    reference: Reference | None = None
+    purpose: str = ""
+
+    def __post_init__(self) -> None:
+        """Find bad input before anything is written."""
+        n = len(self.problem.clients)
+        if self.plan.participants > n:
+            raise InputError(
+                f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
+            )
+        self.method.check(len(self.problem.tasks))
+        self.setting.faults.check(len(self.problem.tasks))
+        own = reference_of(self.method)
+        if own is not None:
+            Reference(own).check(tuple(task.name for task in self.problem.tasks))
+
+    @property
+    def plan(self) -> Plan:
+        """What the run does, round by round."""
+        return self.setting.plan(self.method, self.seed)
+
+    @property
+    def label(self) -> str:
+        """What progress shows."""
+        return f"{self.purpose or self.method.label} seed {self.seed}"
+
+    def config(self) -> dict[str, Any]:
+        """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
+        parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
+        return {
+            "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
+            "machine": self.choice.machine | {"why": self.choice.reason},
+            "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
+        }
+
+    def open(self, resume: bool) -> None:
+        """Make the folder, or make sure that it holds this very run."""
+        with self.opened(resume):
+            pass
+
+    @contextmanager
+    def opened(self, resume: bool) -> Iterator[None]:
+        """The same, and keep every other process out; one that is kept out itself has written nothing."""
+        if self.folder is None:
+            yield
+            return
+        config = self.config()
+        check_folder(self.folder, config, resume)  # bad input makes no folder
+        with locked(make_folder(self.folder)):
+            open_folder(self.folder, config, resume)
+            yield
+
+    def with_reference(self, reference: Reference) -> Job:
+        """The same job with the method's reference."""
+        return replace(self, method=with_reference(self.method, reference.values), reference=reference)
+
+    def execute(self, observer: Observer | None = None) -> Result:
+        """Play the rounds, from the last checkpoint on if the folder has one."""
+        (outcome,) = execute_together([self], lambda jobs: None, observer or Observer())
+        if isinstance(outcome, FedHVError):
+            raise outcome
+        return outcome
+
+
+def execute_together(
+    jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
+) -> list[Result | FedHVError]:
+    """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
+
+    `observer` is told about the rounds of a single job; several are watched through `tick` instead, which is called
+    after every round of any of them.
+    """
+    observer = observer or Observer()
+    with ExitStack() as stack:
+        for job in jobs:
+            stack.enter_context(job.opened(resume=True))
+            if job.folder is not None:
+                sweep(job.folder)
+        stack.enter_context(one_thread())
+        engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
+        with gpu_memory():
+            executions = [
+                stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs))) for job in jobs
+            ]
+        if len(jobs) == 1:
+            observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
+            stack.callback(observer.stop)
+        try:
+            with held_back(not engine.interruptible, PATIENCE, lambda: observer.say(WAITING)) as signals:
+                _play(executions, engine, observer, tick, signals)
+        except KeyboardInterrupt:
+            saved = False
+            while not saved:
+                with suppress(KeyboardInterrupt), held_back():  # another one wishes for nothing new
+                    _save(executions)
+                    saved = True
+            raise Interrupted(_how_far(executions)) from None
+        return [execution.failure or execution.finish() for execution in executions]
+
+
+def _play(
+    executions: Sequence[Execution],
+    engine: Engine,
+    observer: Observer,
+    tick: Callable[[Sequence[Execution]], None],
+    signals: Held,
+) -> None:
+    """Play all that is left in step, and record it."""
+
+    def between() -> None:
+        if signals.pending:
+            _save(executions)
+            signals.handle()
+
+    def told(finished: Round) -> None:
+        while engine.notes:
+            observer.say(engine.notes.pop(0))
+        if alone:
+            observer.round(finished)
+        else:
+            tick(executions)
+
+    alone = len(executions) == 1
+    try:
+        for i, finished in simulate_together(engine, [execution.rounds() for execution in executions], between):
+            execution = executions[i]
+            if isinstance(finished, FedHVError):
+                execution.fail(finished)
+                if not alone:  # the others go on, perhaps for hours
+                    observer.say(str(execution.failure))
+                continue
+            execution.record(finished)
+            if execution.done == execution.job.plan.rounds:
+                execution.finish()  # at once: the others may yet be interrupted
+            # Whoever watches may be gone by the signal that waits.
+            with suppress(OSError) if signals.pending else nullcontext():
+                told(finished)
+    except FedHVError as stop:  # an engine that cannot go on stops all of them
+        if not alone:
+            _save(executions)
+            raise
+        executions[0].fail(stop)
+
+
+def _save(executions: Sequence[Execution]) -> None:
+    """Keep all that is recorded, whatever signal comes meanwhile, and of every run, whatever becomes of another."""
+    with held_back(), ExitStack() as stack:
+        for execution in executions:
+            stack.callback(execution.save)
+
+
+class Execution:
+    """One job being played on an engine."""
+
+    def __init__(self, job: Job, engine: Engine, observer: Observer, share: float = SHARE_OF_CHECKPOINTS) -> None:
+        self.job, self.engine, self._share = job, engine, share
+        self.state = initial_state(engine, job.method, job.seed)
+        self.done = 0
+        self.failure: FedHVError | None = None
+        self._result: Result | None = None
+        if job.folder is not None:
+            checkpoint, note = load_checkpoint(job.folder, self.state)
+            if note:
+                observer.say(note)
+            if checkpoint is not None:
+                self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
+        self.history = History(job.folder, keep=self.done)
+        self._saved, self._saved_at = self.done, time.monotonic()
+        self._pause = SECONDS_BETWEEN_CHECKPOINTS
+
+    def rounds(self) -> Any:
+        """The rounds that are left, as a conversation with the engine."""
+        layout, population = self.engine.layout, self.engine.population
+        return rounds(layout, population, self.job.method, self.job.plan, self.state, self.done, self.baseline)
+
+    @property
+    def baseline(self) -> float | None:
+        """The largest test loss of the first evaluation, if there was one: what an explosion is told by."""
+        first = self.history.first_evaluated
+        return None if first is None else max(task["loss"] for task in first["evaluation"]["tasks"])
+
+    def fail(self, error: FedHVError) -> None:
+        """The run cannot go on; its last good state is kept, and nothing is rolled back."""
+        if isinstance(error, ReferenceBreached):
+            error = error.named([task.name for task in self.job.problem.tasks])
+        kept = f" The state after round {self.done} is kept." if self.job.folder is not None and self.done else ""
+        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}{kept}")
+        self.save()
+
+    def record(self, finished: Round) -> None:
+        """Keep a finished round."""
+        self.history.append(finished.as_dict() | self.engine.measured())
+        self.state, self.done = finished.state, finished.number
+        due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
+        if due or self.done == self.job.plan.rounds:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is anything new."""
+        if self.job.folder is not None and self.done > self._saved:
+            began = time.monotonic()
+            self.history.sync()  # a checkpoint is worth nothing without the rounds before it
+            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
+            affordable = min((time.monotonic() - began) / self._share, MOST_SECONDS_BETWEEN_CHECKPOINTS)
+            self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
+        self._saved, self._saved_at = self.done, time.monotonic()
+
+    def finish(self) -> Result:
+        """Write what the run came to, once."""
+        if self._result is not None:
+            return self._result
+        job, records = self.job, self.history.records
+        summary = summarise(
+            setting=job.setting.name,
+            method=job.method.label,
+            seed=job.seed,
+            machine=job.choice.machine,
+            participants=job.plan.participants,
+            parameters=self.engine.layout.d,
+            history=records,
+            reference=job.reference,
+        )
+        model = self._state_dict()
+        if job.folder is not None:
+            write_atomic(job.folder / MODEL, save_tensors(model))
+            write_object(job.folder / "summary.json", summary)
+        self._result = Result(summary, records, model, job.folder, job.reference)
+        return self._result
+
+    def _state_dict(self) -> dict[str, Tensor]:
+        """The final model as the module's state dict."""
+        tensors = self.engine.client.network.state_dict(self.state.model)
+        return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+    def __enter__(self) -> Execution:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.history.close()
+
+
+def _how_far(executions: Sequence[Execution]) -> str:
+    if len(executions) > 1:
+        return "Stopped; every run can be resumed."
+    job, done = executions[0].job, executions[0].done
+    if executions[0].failure:
+        return f"{executions[0].failure} Stopped."
+    if done == job.plan.rounds:
+        return f"Stopped; the run{f' in {job.folder}' if job.folder else ''} has just ended."
+    where = f"; the run in {job.folder} can be resumed" if job.folder else ""
+    return f"Stopped after round {done} of {job.plan.rounds}{where}."
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums over threads depend on how many there are: one thread gives the same bits on every engine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,89 @@
+"""From what a user names to what a run needs: the setting, the divided problem, the reference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedhv.benchmarks import load_benchmark
+from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
+from fedhv.support.errors import InputError, unknown
+from fedhv.problem.problem import Problem
+from fedhv.runs.reference import Provenance, Reference, read_reference
+
+
+def resolve(
+    what: str | Setting | Problem,
+    override: Iterable[str] = (),
+    rounds: int | None = None,
+    data: str | None = None,
+) -> tuple[Setting, Problem]:
+    """The setting and the divided problem that `what` stands for."""
+    setting = resolve_setting(what, override, rounds)
+    if isinstance(what, Problem):
+        return setting, what
+    benchmark = load_benchmark(setting.benchmark, data)
+    return setting, Problem.divide(benchmark, setting.federation.divide(benchmark))
+
+
+def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:
+    """The setting that `what` stands for; loads no data."""
+    if isinstance(override, str | Mapping):
+        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
+    changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    if isinstance(what, str):
+        return load_setting(what, changes)
+    if isinstance(what, Setting):
+        return override_setting(what, changes)
+    if not isinstance(what, Problem):
+        raise InputError(f"Expected a setting's name or file, a Setting or a Problem. Found {what!r}.")
+    given = setting_of(what)
+    setting = override_setting(given, changes)
+    for name in ("clients", "samples_per_client", "partition", "alpha", "strata", "seed"):
+        if getattr(setting.federation, name) != getattr(given.federation, name):
+            raise InputError(
+                f"A problem of your own brings its clients: `federation.{name}` changes nothing. Leave it out."
+            )
+    return setting
+
+
+def setting_of(problem: Problem) -> Setting:
+    """What a user's own problem runs with unless it is overridden."""
+    n, sizes = len(problem.clients), problem.clients.sizes
+    return Setting(
+        name=problem.name,
+        benchmark="given",
+        federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
+        training=Training(rounds=100, batch_size=32, local_steps=10),
+    )
+
+
+def named_source(setting: str, name: str) -> str:
+    """How the provenance of a reference calls the one that a setting holds under a name."""
+    return f"{setting}, {name}"
+
+
+def resolve_reference(
+    given: str | Path | Reference | Sequence[float] | None, setting: Setting, problem: Problem
+) -> Reference | None:
+    """A reference from its name, file or values, checked against the tasks."""
+    tasks = tuple(task.name for task in problem.tasks)
+    if given is None:
+        return None
+    if isinstance(given, Reference):
+        reference = given
+    elif isinstance(given, str | Path):
+        name = str(given)
+        if name in setting.references:
+            provenance = Provenance(source=named_source(setting.name, name), setting=setting.name)
+            reference = Reference(setting.references[name], provenance=provenance)
+        elif os.path.isfile(name) or name.endswith(".toml"):
+            reference = read_reference(Path(name))
+        else:
+            raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")
+    else:
+        reference = Reference(tuple(float(value) for value in given))
+    reference.check(tasks)
+    return replace(reference, tasks=tasks)

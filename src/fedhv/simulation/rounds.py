@@ -1,0 +1,280 @@
+"""The round loop: sample a cohort, let the method talk to it, evaluate, count what was sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from fedhv.engines.base import Engine
+from fedhv.engines.portions import gpu_memory
+from fedhv.methods.base import Conversation, Method, State, check_conversation, check_state
+from fedhv.problem.parameters import Layout, initial_model
+from fedhv.problem.random import Purpose, torch_seed
+from fedhv.protocol.cohort import Cohort, LocalTraining, sample_cohort
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.faults import NO_FAULTS, Faults
+from fedhv.protocol.intake import Intake
+from fedhv.protocol.messages import Refusal, Replies, Request
+from fedhv.protocol.screening import Screening, TooFewReplies
+from fedhv.protocol.traffic import Traffic, traffic
+from fedhv.simulation.divergence import check_explosion, worst_task
+from fedhv.support.errors import FedHVError, diverged
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does, apart from problem and method.
+
+    Attributes:
+        rounds: T.
+        participants: M.
+        local: How clients train.
+        evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
+        evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
+        seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
+        screening: Which replies the server takes, and how many it needs.
+        faults: How clients fail, for studies of what that does.
+        explosion: A test loss above so many times the largest of the first evaluation is a divergence.
+    """
+
+    rounds: int
+    participants: int
+    local: LocalTraining
+    evaluate_every: int = 1
+    evaluation_reference: float = 3.0
+    seed: int = 0
+    screening: Screening = field(default_factory=Screening)
+    faults: Faults = NO_FAULTS
+    explosion: float = 1000.0
+
+    def evaluates(self, number: int) -> bool:
+        """Whether the model is evaluated after this round."""
+        return number == self.rounds or (self.evaluate_every > 0 and number % self.evaluate_every == 0)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One finished round, numbered from 1: the state after it and what it used and cost."""
+
+    number: int
+    state: State
+    weights: tuple[float, ...]
+    traffic: Traffic
+    exchanges: int
+    evaluation: Evaluation | None
+    seconds: float = 0.0
+    refused: tuple[Refusal, ...] = ()
+    attempts: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """One line of the history. `weights` are those that the round used, not those that it found."""
+        record: dict[str, Any] = {"round": self.number, **self.state.record, "weights": list(self.weights)}
+        record |= {
+            "downlink_bytes": self.traffic.down,
+            "uplink_bytes": self.traffic.up,
+            "exchanges": self.exchanges,
+            "seconds": round(self.seconds, 6),
+        }
+        if self.refused:
+            record["refused"] = [refusal.as_dict() for refusal in self.refused]
+        if self.attempts > 1:
+            record["attempts"] = self.attempts
+        return record | ({} if self.evaluation is None else {"evaluation": self.evaluation.as_dict()})
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A run waits for the answers of a cohort."""
+
+    request: Request
+    cohort: Cohort
+
+
+@dataclass(frozen=True)
+class Assess:
+    """A run waits for the evaluation of a model."""
+
+    model: Tensor
+    reference: float
+
+
+Event = Ask | Assess | Round | FedHVError
+"""What a run hands out: something it waits for, a finished round, or why it cannot go on."""
+
+
+def initial_state(engine: Engine, method: Method, seed: int) -> State:
+    """Round 0: the model's own initialisation and uniform weights."""
+    theta = initial_model(engine.problem.model, torch_seed(seed, Purpose.MODEL))
+    return method.start(theta.to(engine.device), len(engine.problem.tasks))
+
+
+@dataclass
+class Tally:
+    """What a round has cost and whom it has left out so far, over all its attempts."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+    attempts: int = 0
+
+
+Population = int | Callable[[], Sequence[int]]
+"""How many clients there are, or, where they come and go, a way to ask who is there."""
+
+
+def rounds(
+    layout: Layout,
+    population: Population,
+    method: Method,
+    plan: Plan,
+    state: State,
+    start: int = 0,
+    baseline: float | None = None,
+) -> Generator[Event, Any, None]:
+    """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
+
+    Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
+    an uninterrupted run gives. What it hands out (`Ask`, `Assess`) may be answered together with other runs'.
+    `baseline` is the largest test loss of the first evaluation, where it lies before `start`.
+    """
+    for t in range(start, plan.rounds):
+        tally, before = Tally(), state
+        state = yield from _play(layout, population, method, plan, before, t, tally)
+        if not bool(state.model.isfinite().all()):
+            raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
+        if not bool(state.weights.isfinite().all()):
+            raise diverged(f"After round {t + 1} the task weights are")
+        evaluation: Evaluation | None = None
+        if plan.evaluates(t + 1):
+            evaluation = yield Assess(state.model, plan.evaluation_reference)
+            baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
+        yield Round(
+            number=t + 1,
+            state=state,
+            # A method that finds its weights within the round says so in the record.
+            weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
+            traffic=tally.traffic,
+            exchanges=tally.exchanges,
+            evaluation=evaluation,
+            refused=tuple(tally.refused),
+            attempts=tally.attempts,
+        )
+
+
+def _play(
+    layout: Layout, population: Population, method: Method, plan: Plan, state: State, t: int, tally: Tally
+) -> Generator[Event, Any, State]:
+    """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
+    while True:
+        intake = Intake(plan.screening, plan.faults, tally.attempts)
+        attempt, tally.attempts = tally.attempts, tally.attempts + 1
+        try:
+            there = population if isinstance(population, int) else population()
+            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local, attempt)
+            conversation = method.round(state)
+            check_conversation(method, conversation)
+            after = yield from _converse(conversation, replace(cohort, intake=intake), intake, layout, tally)
+            check_state(method, after, state)
+            return after
+        except TooFewReplies as few:
+            if tally.attempts < plan.screening.attempts:
+                continue
+            if few.lost:
+                what = f"In round {t + 1} the updates of all clients that answered are"
+                raise diverged(what, (yield from _worst_task(state, plan))) from None
+            tries = "attempt" if tally.attempts == 1 else "attempts"
+            raise TooFewReplies(f"Round {t + 1}, after {tally.attempts} {tries} (`server.attempts`): {few}") from None
+
+
+def _converse(
+    conversation: Conversation, cohort: Cohort, intake: Intake, layout: Layout, tally: Tally
+) -> Generator[Event, Any, State]:
+    """One attempt: the method asks, those of the cohort who are still taking part answer."""
+    replies: Replies | None = None
+    while True:
+        try:
+            request = conversation.send(replies)
+        except StopIteration as end:
+            after: State = end.value
+            return after
+        asked, (cohort, refused) = len(cohort), intake.present(request, cohort)
+        if len(cohort):
+            answered: Replies = yield Ask(request, cohort)
+            replies, cohort = answered, answered.cohort
+            refused = [*refused, *answered.refused]
+        asked -= sum(not refusal.asked for refusal in refused)
+        tally.traffic += traffic(request, layout, asked, len(cohort) + sum(refusal.sent for refusal in refused))
+        tally.exchanges += 1
+        tally.refused += refused
+        intake.screening.check_enough(len(cohort), refused)
+
+
+def _worst_task(state: State, plan: Plan) -> Generator[Event, Any, str]:
+    """Which task is worst at the last good model: where a divergence most likely began."""
+    evaluation: Evaluation = yield Assess(state.model, plan.evaluation_reference)
+    worst = worst_task(evaluation)
+    return f"At the last good model task '{worst.name}' has the largest test loss, {worst.loss:.4g}."
+
+
+def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0) -> Iterator[Round]:
+    """Run rounds `start + 1` … T on an engine and yield each as it ends."""
+    state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
+    run = rounds(engine.layout, engine.population, method, plan, state, start)
+    for _, finished in simulate_together(engine, [run]):
+        if isinstance(finished, FedHVError):
+            raise finished
+        yield finished
+
+
+def simulate_together(
+    engine: Engine, runs: Sequence[Generator[Event, Any, None]], between: Callable[[], None] = lambda: None
+) -> Iterator[tuple[int, Round | FedHVError]]:
+    """Play several runs in step, so that the engine can answer their requests in one computation.
+
+    `between` is called whenever all rounds that have ended together have been handed out, before the next is begun.
+
+    Yields (which run, its finished round), or, as a run's last, why it cannot go on: one run that diverges does not
+    stop the others. The runs may be of different methods: each moves on as soon as what it waits for is there.
+    """
+    waiting: dict[int, Event] = {}
+    seconds = [0.0] * len(runs)
+    for i, run in enumerate(runs):
+        _advance(waiting, i, run, None)
+    while waiting:
+        ended = False
+        for i, event in list(waiting.items()):
+            if isinstance(event, Round):
+                ended = True
+                spent, seconds[i] = seconds[i], 0.0
+                yield i, replace(event, seconds=spent)
+                _advance(waiting, i, runs[i], None)
+            elif isinstance(event, FedHVError):
+                del waiting[i]
+                yield i, event
+        if ended:
+            between()
+        began, present = time.perf_counter(), list(waiting)
+        asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
+        with gpu_memory():
+            replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
+            answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
+            for i, event in waiting.items():
+                if isinstance(event, Assess):
+                    answers[i] = engine.evaluate(event.model, event.reference)
+            for i, answer in answers.items():
+                _advance(waiting, i, runs[i], answer)
+        for i in present:  # runs that were computed together share the time
+            seconds[i] += (time.perf_counter() - began) / len(present)
+
+
+def _advance(waiting: dict[int, Event], i: int, run: Generator[Event, Any, None], answer: Any) -> None:
+    try:
+        waiting[i] = run.send(answer)
+    except StopIteration:
+        waiting.pop(i, None)
+    except FedHVError as error:
+        waiting[i] = error

@@ -1,0 +1,126 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedhv.support.errors import FedHVError, InputError
+
+
+def write_atomic(path: Path, content: str | bytes, previous: Path | None = None) -> None:
+    """Write beside, flush to disk, then rename: a reader sees the old file or the new one, never a half.
+
+    Where `previous` is given, the old file is kept under this name, once the new one is safely on the disk.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            if previous is not None and path.exists():
+                os.replace(path, previous)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):  # a folder that vanished took the file with it
+                os.unlink(temporary)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+_LEFT_OVER = re.compile(r"\.[\w-]+\.(toml|json|jsonl|safetensors)-[a-z0-9_]{8}")
+
+
+def left_over(name: str) -> bool:
+    """Whether a file is what `write_atomic` leaves behind when its process is killed: the beginning of another."""
+    return _LEFT_OVER.fullmatch(name) is not None
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes have left of files they were writing; only for who has the folder's lock."""
+    with suppress(OSError):  # they are in nobody's way
+        for name in os.listdir(folder):
+            if left_over(name):
+                os.unlink(folder / name)
+
+
+def cannot_write(path: Path | str, error: OSError) -> FedHVError:
+    """A file that cannot be written, with what to do about it."""
+    remedy = {
+        errno.ENOSPC: " Free some space and go on with --resume.",
+        errno.EDQUOT: " Free some of your quota and go on with --resume.",
+        errno.EROFS: " Make the disk writable and go on with --resume.",
+        errno.ENOENT: " Has the folder been removed?",
+    }.get(error.errno or 0, "")
+    return FedHVError(f"{path} could not be written: {error.strerror or error}.{remedy}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a loss of power; not every file system can, and the file itself is safe by then."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def make_folder(path: Path) -> Path:
+    """The folder, made if need be; a place that cannot be written is bad input."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"The folder {path} cannot be written: {error.strerror or error}. Choose another with --out."
+        ) from None
+    return path
+
+
+_locks: set[int] = set()
+"""Descriptors of the locks that this process holds."""
+
+
+def _leave_locks() -> None:
+    """In a process that was just forked: a lock is its parent's alone, or it would outlive the parent's death."""
+    for handle in _locks:
+        os.close(handle)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_leave_locks)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep every other process out of a folder; the lock goes with the process, however that ends."""
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InputError(f"The folder {folder} cannot be written: {error.strerror or error}.") from None
+    _locks.add(handle)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"Another process is using {folder}. Wait for it, or choose another folder.") from None
+        except OSError as error:
+            raise InputError(f"The folder {folder} cannot be locked: {error.strerror or error}.") from None
+        yield
+    finally:
+        if handle in _locks:
+            _locks.discard(handle)
+            os.close(handle)

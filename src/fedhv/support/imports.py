@@ -1,0 +1,22 @@
+"""A user's own method or benchmark, named as "package.module:name"."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedhv.support.errors import InputError
+
+
+def import_object(path: str, kind: str) -> Any:
+    """The object at "package.module:name"; modules in the working directory are found too."""
+    module, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"The {kind} '{path}' could not be imported: {error}.") from None

@@ -1,0 +1,159 @@
+"""Worker processes stop when they are told to, and never outlive the program that started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import os, sys, time
+from functools import partial
+import fedhv.runs.processes
+
+fedhv.runs.processes.SECONDS_TO_STOP = 1.0
+
+def work(path):
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(300)
+
+if __name__ == "__main__":
+    fedhv.runs.processes.in_processes([partial(work, path) for path in sys.argv[1:]], 2, lambda: None)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:  # a dead child of init may not have been collected yet
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def wait_for(condition, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_when_their_parent_is_killed(how, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    notes = [tmp_path / "one", tmp_path / "two"]
+    parent, workers = subprocess.Popen([sys.executable, program, *notes]), []
+    try:
+        assert wait_for(lambda: all(note.exists() and note.read_text() for note in notes), 90)
+        workers = [int(note.read_text()) for note in notes]
+        parent.send_signal(how)
+        parent.wait(timeout=30)
+        assert wait_for(lambda: not any(map(alive, workers)), 40), "a worker is left behind"
+    finally:
+        parent.kill()
+        parent.wait()
+        for worker in filter(alive, workers):  # nothing is left behind by a test that fails either
+            os.kill(worker, signal.SIGKILL)
+
+
+INTERRUPTED = """
+import multiprocessing, os, signal, sys, threading, time
+from functools import partial
+from fedhv.support.errors import InputError
+from fedhv.runs.job import Interrupted
+from fedhv.runs.processes import in_processes
+
+if __name__ == "__mp_main__" and sys.argv[1] == "some are starting":  # in a worker, before it knows what to do
+    try:
+        os.close(os.open(sys.argv[2] + "-first", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        time.sleep(2)
+
+def work(path, seconds, wrong):
+    open(path, "w").close()
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        open(path + "-stopped", "w").close()
+        raise Interrupted("in good order") from None
+    if wrong:
+        raise InputError("wrong")
+
+def stop(when, paths, later):
+    while not when(map(os.path.exists, paths)):
+        time.sleep(0.01)
+    time.sleep(later)
+    for each in (*multiprocessing.active_children(), multiprocessing.current_process()):  # as a terminal does
+        os.kill(each.pid, signal.SIGINT)
+        time.sleep(0.2)
+
+if __name__ == "__main__":
+    how, *paths = sys.argv[1:]
+    if how == "one is idle":
+        threading.Thread(target=stop, args=(all, paths[:2], 0.5), daemon=True).start()
+        calls = [partial(work, paths[0], 300, False), partial(work, paths[1], 0, False)]
+    elif how == "some are starting":
+        threading.Thread(target=stop, args=(any, paths, 0), daemon=True).start()
+        calls = [partial(work, path, 300, False) for path in (*paths, "a", "b", "c")]
+    else:
+        calls = [partial(work, path, seconds, seconds == 1) for path, seconds in zip(paths, (300, 1, 0))]
+    try:
+        in_processes(calls, min(3, len(calls)), lambda: None)
+    except (Interrupted, InputError) as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("how", ["one is idle", "some are starting", "one has bad input"])
+def test_workers_stop_in_good_order_whatever_they_are_at(how, tmp_path):
+    """An idle one waits with the lock of the queue in its hand, and must not be killed there; nor one that starts."""
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    paths = [tmp_path / name for name in ("long", "short", "idle")]
+    running = subprocess.Popen(
+        [sys.executable, program, how, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        out, err = running.communicate(timeout=90)
+    finally:
+        running.kill()
+        running.wait()
+    assert out.strip() == ("wrong" if how == "one has bad input" else "Stopped; every run can be resumed.")
+    assert err == ""
+    begun = [path for path in paths if path.exists() and (path.name == "long" or how == "some are starting")]
+    assert begun
+    assert all(path.with_name(f"{path.name}-stopped").exists() for path in begun)
+
+
+ODD = """
+from fedhv.runs.processes import in_processes
+
+class Odd(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+def work():
+    raise Odd("this", "that")
+
+if __name__ == "__main__":
+    try:
+        in_processes([work], 1, lambda: None)
+    except RuntimeError as error:
+        print(error, any("in work" in note for note in error.__notes__))
+"""
+
+
+def test_an_exception_that_does_not_survive_a_pipe_is_said_all_the_same(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(ODD)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "Odd: this and that True", done.stderr
