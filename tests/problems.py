@@ -210,7 +210,7 @@ class Fuse:
 def with_fuse() -> Benchmark:
     """Dies at the use that the variable FUSE names, after checkpoints of every round; takes PAUSE seconds a use."""
     if "FUSE" in os.environ:
-        fedhv.jobs.SECONDS_BETWEEN_CHECKPOINTS, fedhv.jobs.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
+        fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
     fuse = Fuse(int(os.environ.get("FUSE", "0")), float(os.environ.get("PAUSE", "0")))
     return Benchmark("small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=fuse, augment=Noise())
 

@@ -14,8 +14,8 @@ from fedhv.runs.history import read_history
 
 def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes."""
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(fedhv.jobs, "SHARE_OF_CHECKPOINTS", float("inf"))
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(fedhv.runs.job, "SHARE_OF_CHECKPOINTS", float("inf"))
 
 
 def timeless(value: Any) -> Any:

@@ -159,8 +159,8 @@ def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(settin
         _run(tmp_path / "study" / f"uniform-{uuid.uuid4().hex}", setting_file),
         setting=load_setting(str(setting_file), ["training.rounds=100000"]),
     )
-    real = fedhv.cluster._parcel
-    monkeypatch.setattr(fedhv.cluster, "_parcel", lambda run, mark: real(run, tmp_path / "no such mark"))
+    real = fedhv.runs.cluster._parcel
+    monkeypatch.setattr(fedhv.runs.cluster, "_parcel", lambda run, mark: real(run, tmp_path / "no such mark"))
     there = Path(tempfile.gettempdir())
     ends = time.monotonic() + 60
 

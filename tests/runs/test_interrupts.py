@@ -202,7 +202,7 @@ def test_a_run_stops_after_the_round_that_ctrl_c_came_in(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("like_a_gpu")
 def test_a_program_that_ends_in_its_own_way_finds_everything_saved(monkeypatch, tmp_path):
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     signal.signal(signal.SIGINT, lambda number, frame: sys.exit(7))
     pressed_in(3, monkeypatch)
     with pytest.raises(SystemExit):
@@ -278,7 +278,7 @@ def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, 
 
 def test_another_ctrl_c_before_saving_has_begun_is_not_the_end(monkeypatch, tmp_path):
     """A second signal a moment after the first, as some programs send it."""
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     pressed_in(3, monkeypatch)
     save, begun = fedhv.runs.job._save, []
 
@@ -288,14 +288,14 @@ def test_another_ctrl_c_before_saving_has_begun_is_not_the_end(monkeypatch, tmp_
             raise KeyboardInterrupt
         save(executions)
 
-    monkeypatch.setattr(fedhv.jobs, "_save", interrupted_once)
+    monkeypatch.setattr(fedhv.runs.job, "_save", interrupted_once)
     with pytest.raises(Interrupted, match="Stopped after round"):
         play(tmp_path)
     assert (tmp_path / CHECKPOINT).exists()
 
 
 def test_a_run_that_cannot_be_saved_does_not_keep_others_from_it(monkeypatch, setting_file, tmp_path):
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     save = Execution.save
 
     def full_disk(self):
@@ -313,8 +313,8 @@ def test_a_run_that_cannot_be_saved_does_not_keep_others_from_it(monkeypatch, se
 @pytest.mark.parametrize("interruptible", [True, False])
 def test_another_ctrl_c_does_not_end_saving(monkeypatch, tmp_path, interruptible):
     monkeypatch.setattr(Engine, "interruptible", interruptible)
-    monkeypatch.setattr(fedhv.jobs, "PATIENCE", 0.0)
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.job, "PATIENCE", 0.0)
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     save = Execution.save
 
     def impatiently(self):

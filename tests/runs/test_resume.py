@@ -105,7 +105,7 @@ def test_a_finished_calibration_is_not_repeated(tmp_path):
 def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(between, tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(METHODS["fedhv"], whole)
-    monkeypatch.setattr(fedhv.jobs, "SECONDS_BETWEEN_CHECKPOINTS", between)
+    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", between)
     with pytest.raises(ZeroDivisionError):
         play(METHODS["fedhv"], broken, Watch(4, error=ZeroDivisionError))
     assert (broken / CHECKPOINT).exists() == (between == 0)
@@ -134,7 +134,7 @@ def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(costs, ever
         save_checkpoint(folder, checkpoint)
 
     save_checkpoint = fedhv.runs.job.save_checkpoint
-    monkeypatch.setattr(fedhv.jobs, "save_checkpoint", slow)
+    monkeypatch.setattr(fedhv.runs.job, "save_checkpoint", slow)
     monkeypatch.setattr(fedhv.runs.job.time, "monotonic", lambda: clock[0])
     assert fedhv.runs.job.SHARE_OF_CHECKPOINTS == 0.02
     play(Uniform(), tmp_path / "run", Clock(), rounds=12)

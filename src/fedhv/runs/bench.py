@@ -18,19 +18,19 @@ from typing import Any
 import torch
 
 from fedhv.benchmarks import BENCHMARKS
-from fedhv.runs.random_images import random_problem
-from fedhv.runs.config import Setting
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel, can_fork
-from fedhv.support.errors import FedHVError, InputError
-from fedhv.runs.job import one_thread
-from fedhv.support.memory import held_memory
-from fedhv.protocol.messages import Request, TaskGradients, TaskUpdates, Train
 from fedhv.methods.base import Method, takes_reference, with_reference
 from fedhv.problem.problem import Problem
+from fedhv.protocol.messages import Request, TaskGradients, TaskUpdates, Train
+from fedhv.runs.config import Setting
+from fedhv.runs.job import one_thread
+from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import Ask, Event, Plan, initial_state, simulate_together
 from fedhv.simulation.rounds import rounds as rounds_of_run
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.memory import held_memory
 
 EVALUATIONS = 3
 """How many rounds are followed by an evaluation: it is always the same work."""

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedhv.runs.config import Setting, as_shipped, override_setting
-from fedhv.simulation.divergence import exploded
 from fedhv.engines import Choice, choose_engine
-from fedhv.support.errors import Diverged, InputError
+from fedhv.methods import FedHV, Method, Uniform
+from fedhv.problem.problem import Problem
+from fedhv.runs.config import Setting, as_shipped, override_setting
 from fedhv.runs.folder import check_folder
 from fedhv.runs.job import Job
-from fedhv.methods import FedHV, Method, Uniform
-from fedhv.simulation.observer import Observer
-from fedhv.problem.problem import Problem
 from fedhv.runs.reference import Cost, Provenance, Reference
 from fedhv.runs.resolve import resolve
+from fedhv.simulation.divergence import exploded
+from fedhv.simulation.observer import Observer
+from fedhv.support.errors import Diverged, InputError
 
 
 def calibrate(

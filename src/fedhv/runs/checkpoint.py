@@ -12,9 +12,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from fedhv.methods.base import State
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
-from fedhv.methods.base import State
 
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"

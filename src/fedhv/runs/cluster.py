@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedhv.support import toml
-from fedhv.runs.config import Setting, method_tables
-from fedhv.support.cores import usable_cores
 from fedhv.engines import Choice
+from fedhv.methods import make_method
+from fedhv.runs.config import Setting, method_tables
+from fedhv.runs.job import Interrupted
+from fedhv.runs.reference import Reference
+from fedhv.support import toml
+from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.files import make_folder, write_atomic
-from fedhv.runs.job import Interrupted
-from fedhv.methods import make_method
-from fedhv.runs.reference import Reference
 
 if TYPE_CHECKING:
     from fedhv.runs.study import StudyRun

@@ -13,16 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedhv.support import toml
-from fedhv.protocol.cohort import LocalTraining
-from fedhv.support.errors import InputError, unknown
-from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.methods import Method, make_method
-from fedhv.support.numbers import as_seed
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.screening import Screening
 from fedhv.simulation.rounds import Plan
+from fedhv.support import toml
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.numbers import as_seed
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from safetensors.torch import save as save_tensors
 
-from fedhv.runs.calibration import calibrate
-from fedhv.runs.config import Setting, override_setting
 from fedhv.engines import Choice, Engine, Parallel, choose_engine
-from fedhv.support.errors import FedHVError
-from fedhv.runs.job import one_thread
+from fedhv.engines.rehearsal import rehearse
 from fedhv.methods import Method
 from fedhv.methods.base import with_reference
-from fedhv.simulation.observer import Observer
 from fedhv.problem.problem import Problem
+from fedhv.runs.calibration import calibrate
+from fedhv.runs.config import Setting, override_setting
+from fedhv.runs.job import one_thread
 from fedhv.runs.reference import Reference
-from fedhv.engines.rehearsal import rehearse
 from fedhv.runs.resolve import resolve, resolve_reference
+from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import simulate
+from fedhv.support.errors import FedHVError
 
 ROUNDS = 3
 """Enough for weights that depend on reports to be used, and for what they changed to be reported."""

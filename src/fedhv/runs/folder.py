@@ -22,15 +22,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedhv.support import toml
 from fedhv.runs.checkpoint import has_checkpoint
 from fedhv.runs.config import completed
-from fedhv.support.errors import InputError
-from fedhv.support.files import left_over, make_folder, write_atomic
 from fedhv.runs.history import read_history
-from fedhv.support.jsonfile import read_object
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.summary import objection
+from fedhv.support import toml
+from fedhv.support.errors import InputError
+from fedhv.support.files import left_over, make_folder, write_atomic
+from fedhv.support.jsonfile import read_object
 
 MODEL = "model.safetensors"
 UNPROTECTED = {"clip": 0.0, "noise": 0.0}

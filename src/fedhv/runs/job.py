@@ -16,25 +16,25 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from fedhv.support import toml
 from fedhv._version import __version__
-from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from fedhv.runs.config import Setting, method_tables
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.engines.portions import gpu_memory
-from fedhv.support.errors import FedHVError, InputError
-from fedhv.support.files import locked, make_folder, sweep, write_atomic
+from fedhv.methods.base import Method, reference_of, with_reference
+from fedhv.methods.watch import ReferenceBreached
+from fedhv.problem.problem import Problem
+from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedhv.runs.config import Setting, method_tables
 from fedhv.runs.folder import MODEL, Result, check_folder, open_folder
 from fedhv.runs.history import History
-from fedhv.support.signals import PATIENCE, Held, held_back
-from fedhv.support.jsonfile import write_object
-from fedhv.methods.base import Method, reference_of, with_reference
-from fedhv.simulation.observer import Observer
-from fedhv.problem.problem import Problem
 from fedhv.runs.reference import Reference
-from fedhv.simulation.rounds import Plan, Round, initial_state, rounds, simulate_together
 from fedhv.runs.summary import summarise
-from fedhv.methods.watch import ReferenceBreached
+from fedhv.simulation.observer import Observer
+from fedhv.simulation.rounds import Plan, Round, initial_state, rounds, simulate_together
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.files import locked, make_folder, sweep, write_atomic
+from fedhv.support.jsonfile import write_object
+from fedhv.support.signals import PATIENCE, Held, held_back
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
 """At least. A crash costs the work since the last one; resuming is exact from any round."""

@@ -20,9 +20,9 @@ from multiprocessing.resource_tracker import ensure_running
 from types import FrameType
 from typing import Any, TypeVar
 
+from fedhv.runs.job import Interrupted
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.signals import blocked
-from fedhv.runs.job import Interrupted
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from fedhv.benchmarks.augment import Normalise, Rotate
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
-from fedhv.runs.config import Setting
-from fedhv.support.errors import unknown
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.random import Purpose, stream
 from fedhv.problem.tasks import Task, classification, multilabel
+from fedhv.runs.config import Setting
+from fedhv.support.errors import unknown
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedhv.support import toml
 from fedhv._version import __version__
 from fedhv.protocol.traffic import Traffic
+from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
 

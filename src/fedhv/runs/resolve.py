@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedhv.benchmarks import load_benchmark
-from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
-from fedhv.support.errors import InputError, unknown
 from fedhv.problem.problem import Problem
+from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
+from fedhv.support.errors import InputError, unknown
 
 
 def resolve(

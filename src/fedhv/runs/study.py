@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedhv.engines import Choice, choose_engine
+from fedhv.engines.rehearsal import rehearse
+from fedhv.methods import METHODS, FedHV, Method
+from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.methods.watch import warn_of
+from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrate, calibrated_under, check_calibration
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
-from fedhv.support.cores import usable_cores
-from fedhv.engines import Choice, choose_engine
-from fedhv.support.errors import FedHVError, InputError, unknown
-from fedhv.support.files import make_folder
 from fedhv.runs.folder import Result, check_folder
 from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Interrupted, Job, execute_together
-from fedhv.methods import METHODS, FedHV, Method
-from fedhv.methods.base import needs_reference, takes_reference
-from fedhv.support.numbers import as_seed
-from fedhv.simulation.observer import Announcing, Observer
-from fedhv.problem.problem import Problem
 from fedhv.runs.processes import in_processes
 from fedhv.runs.reference import Reference, read_reference
-from fedhv.engines.rehearsal import rehearse
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.runs.run import prepare
-from fedhv.methods.watch import warn_of
+from fedhv.simulation.observer import Announcing, Observer
+from fedhv.support.cores import usable_cores
+from fedhv.support.errors import FedHVError, InputError, unknown
+from fedhv.support.files import make_folder
+from fedhv.support.numbers import as_seed
 
 SEEDS = (0, 42, 2026)
 """The paper's."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.history import evaluations
-from fedhv.support.numbers import is_number
 from fedhv.runs.reference import Reference
+from fedhv.support.numbers import is_number
 
 NUMBER, WHOLE = float, int
 SHAPE: dict[str, Any] = {

@@ -1,0 +1,1 @@
+"""Runs on disk: settings, references, jobs, studies and their files."""
