@@ -7,7 +7,8 @@ from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.tasks import Task, classification, multilabel, regression
 from fedhv.protocol.cohort import LocalTraining
-from fedhv.protocol.messages import GramTerms, TaskGradients, TaskUpdates, Train
+from fedhv.protocol.request import Replies, Reply, Request
+from fedhv.protocol.requests import ContinueTraining, GramTerms, TaskGradients, TaskUpdates, Train
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.folder import Result
@@ -20,6 +21,7 @@ __all__ = [
     "FSMGDA",
     "Benchmark",
     "Clients",
+    "ContinueTraining",
     "Examples",
     "FedCMOO",
     "FedHV",
@@ -30,6 +32,9 @@ __all__ = [
     "Method",
     "Problem",
     "Reference",
+    "Replies",
+    "Reply",
+    "Request",
     "Result",
     "Setting",
     "State",

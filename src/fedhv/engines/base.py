@@ -14,9 +14,9 @@ from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import CHUNK, Client
-from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.evaluation import Evaluation, TaskScore
-from fedhv.protocol.messages import Replies, Request
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.request import Replies
 from fedhv.support.errors import InputError
 
 
@@ -65,12 +65,12 @@ class Engine(ABC):
         return self.device.type != "cuda"
 
     @abstractmethod
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers."""
 
-    def ask_together(self, calls: Sequence[tuple[Request, Cohort]]) -> list[Replies]:
+    def ask_together(self, calls: Sequence[Call]) -> list[Replies]:
         """The answers to several runs' requests; an engine that can computes them in one go."""
-        return [self.ask(request, cohort) for request, cohort in calls]
+        return [self.ask(call) for call in calls]
 
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
         """The model on the test examples, in evaluation mode."""

@@ -20,19 +20,12 @@ import torch
 from torch import Tensor
 
 from fedhv.engines.base import Engine
-from fedhv.engines.shared import Board, Note
+from fedhv.engines.shared import Board, Note, packed, shared_memory, unpacked
 from fedhv.problem.problem import Problem
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.messages import (
-    GramTerms,
-    Replies,
-    Reply,
-    Request,
-    TaskGradientReplies,
-    TaskGradients,
-    Train,
-    collect,
-)
+from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.request import Replies, Reply, Request
+from fedhv.protocol.script import Memory
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError
 
@@ -42,13 +35,18 @@ DEATHS = 3
 
 @dataclass(frozen=True)
 class Visit:
-    """An errand: the answer of the one client of this cohort, which has this position in the whole one."""
+    """An errand: the answer of the one client of this cohort, which has this position in the whole one.
 
+    `kind` is the place of the request's class in the engine's list, which workers inherit: a class of a user's own need
+    not be importable.
+    """
+
+    kind: int
     note: Note
     cohort: Cohort
     position: int
-    seat: int
-    """Where the client's task gradients are on the board, if it sent any earlier in the round."""
+    memory: tuple[dict[str, Any], dict[str, Any]]
+    """What the client keeps, of this round and of the run."""
 
     @property
     def name(self) -> str:
@@ -96,42 +94,42 @@ class Parallel(Engine):
         if not can_fork():
             raise InputError("The engine 'parallel' needs a system that can fork. Use --engine sequential.")
         self.count = workers or usable_cores()
-        self._board = Board(self.layout, places=2 * self.count)
+        self._board = Board(places=2 * self.count)
+        self._model = shared_memory(self.layout.d)
+        """The model that is evaluated."""
+        self._kinds: list[type[Request]] = []
         self._workers: list[_Worker] = []
-        self._seats: dict[int, int] = {}
-        """Where on the board a client's task gradients are: some of the cohort may be left out after sending them."""
-        self._gradients: TaskGradientReplies | None = None
-        """The replies whose gradients are on the board."""
 
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers, as many at a time as there are workers."""
-        if self._board.make_room(request, len(cohort)):
-            self._dismiss()  # workers see only the memory that was there when they were forked
-        if isinstance(request, TaskGradients):
-            self._seats = {k: position for position, k in enumerate(cohort.clients)}
-        before = _built_on(request)
-        if before is not None and before is not self._gradients:
-            raise FedHVError("The board holds another run's task gradients: the engine 'parallel' plays one at a time.")
-        replies = collect(request, cohort, self.layout, self._answers(self._board.post(request), cohort))
-        if isinstance(replies, TaskGradientReplies):
-            self._gradients = replies
-        return replies
+        kind, new = type(call.request), self._board.make_room(call.request, self.layout)
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+            new = True
+        if new:
+            self._dismiss()  # workers see only what was there when they were forked
+        return collect(call, self.layout, self._answers(call), self.client.examples)
 
-    def _answers(self, note: Note, cohort: Cohort) -> Iterator[Reply]:
+    def _answers(self, call: Call) -> Iterator[Reply]:
         """The answers in the cohort's order."""
+        note, kind = self._board.post(call.request), self._kinds.index(type(call.request))
 
         def errand(position: int) -> Errand:
-            # What becomes of answers is the server's affair: neither the others nor the intake are sent.
-            k = cohort.clients[position]
-            return Visit(note, replace(cohort, clients=[k], intake=None), position, self._seats.get(k, position))
+            k = call.cohort.clients[position]
+            kept = call.memories[k]
+            return Visit(
+                kind, note, replace(call.cohort, clients=[k]), position, (packed(kept.round), packed(kept.run))
+            )
 
-        for position, answer in enumerate(self._sent_out(errand, len(cohort))):
-            yield self._board.read(note, position, answer)
+        for position, (answer, memory) in enumerate(self._sent_out(errand, len(call.cohort))):
+            if memory is not None:
+                call.memories[call.cohort.clients[position]] = Memory(*map(unpacked, memory))
+            yield self._board.taken(call.request.reply, answer, position)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the test examples, their chunks divided among the workers."""
         starts = range(0, len(self._test), chunk)
-        self._board.model.copy_(model)
+        self._model.copy_(model)
         parts = self._sent_out(lambda position: Assessment(starts[position], chunk), len(starts))
         return (torch.tensor(part, dtype=torch.float64) for part in parts)
 
@@ -224,25 +222,25 @@ class Parallel(Engine):
         """In a worker: what is sent back, which is the small part of what came of it, or what went wrong."""
         try:
             match errand:
-                case Visit(note, cohort, position, seat):
-                    request = self._board.request(note, cohort, seat)
-                    return self._board.write(self.client.answer(request, cohort, cohort.clients[0]), position)
+                case Visit(kind, note, cohort, position, kept):
+                    (client,) = cohort.clients
+                    call = Call(self._board.posted(self._kinds[kind], note), cohort)
+                    call.memories[client] = memory = Memory(*map(unpacked, kept))
+                    before = _held(memory)
+                    reply = self._board.put(self.client.answer(call, client), position)
+                    changed = _held(memory) != before
+                    return reply, (packed(memory.round), packed(memory.run)) if changed else None
                 case Assessment(start, chunk):
-                    return self._assess(self._board.model, start, chunk).tolist()
+                    return self._assess(self._model, start, chunk).tolist()
         except FedHVError as error:
             return error
         except Exception as error:  # shown by the engine's process, which has the terminal
             return RuntimeError(f"{errand.name}: {type(error).__name__}: {error}")
 
 
-def _built_on(request: Request) -> TaskGradientReplies | None:
-    """The replies of an earlier exchange of the round that a request builds on."""
-    match request:
-        case Train(first=first):
-            return first
-        case GramTerms(gradients=gradients):
-            return gradients
-    return None
+def _held(memory: Memory) -> dict[str, int]:
+    """Which tensors a client keeps; a script that changes one puts another in its place."""
+    return {name: id(value) for kept in (memory.round, memory.run) for name, value in kept.items()}
 
 
 def can_fork() -> bool:

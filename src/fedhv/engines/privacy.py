@@ -19,8 +19,9 @@ from torch import Tensor
 from fedhv.engines import Choice, Engine, Sequential
 from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose
-from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.messages import Replies, Reply, Request, TrainReply, collect
+from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.fields import tensor_fields
+from fedhv.protocol.request import Replies, Reply
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError
 
@@ -55,9 +56,9 @@ class ReportPrivacy:
 
     def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
         """A reply with its report protected; replies without one are as they were."""
-        if not isinstance(reply, TrainReply) or reply.report is None:
-            return reply
-        return replace(reply, report=self.protect_losses(reply.report, rng))
+        reports = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "report"]
+        held = {name: value for name in reports if (value := getattr(reply, name)) is not None}
+        return replace(reply, **{name: self.protect_losses(value, rng) for name, value in held.items()})
 
 
 class PrivateReports(Sequential):
@@ -71,13 +72,13 @@ class PrivateReports(Sequential):
         super().__init__(problem, "cpu")
         self.privacy = privacy
 
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers, their reports protected."""
         answers = (
-            self.privacy.protect(self.client.answer(request, cohort, k), cohort.stream(Purpose.PRIVACY, k))
-            for k in cohort.clients
+            self.privacy.protect(self.client.answer(call, k), call.cohort.stream(Purpose.PRIVACY, k))
+            for k in call.cohort.clients
         )
-        return collect(request, cohort, self.layout, answers)
+        return collect(call, self.layout, answers, self.client.examples)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fedhv.engines.base import Engine
-from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.messages import Replies, Request, collect
+from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.request import Replies
 
 
 class Sequential(Engine):
     """Loops over the cohort."""
 
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers, one client after the other."""
-        answers = (self.client.answer(request, cohort, k) for k in cohort.clients)
-        return collect(request, cohort, self.layout, answers)
+        answers = (self.client.answer(call, k) for k in call.cohort.clients)
+        return collect(call, self.layout, answers, self.client.examples)

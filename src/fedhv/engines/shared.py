@@ -1,147 +1,113 @@
-"""Shared memory between the parallel engine and its workers: the model going out, the answers coming back."""
+"""Shared memory between the parallel engine and its workers: a request's tensors going out, the answers coming back.
+
+What is on the board is not sent. A note says where a message's tensors lie; small tensors and plain values are in the
+note itself. Any request travels like this.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import Cohort, ReportBudget
-from fedhv.protocol.compression import Compressed, stack_shape
-from fedhv.protocol.messages import (
-    GramTerms,
-    GramTermsReply,
-    Reply,
-    Request,
-    TaskGradientReplies,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-)
+from fedhv.protocol.fields import tensor_fields, tensors_of
+from fedhv.protocol.request import Request
+
+SMALL = 4096
+"""Scalars; tensors up to this size travel in the note."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A request without its tensors: all that has to be sent."""
+    """A message without its large tensors.
 
-    kind: type[Request]
-    weighted: bool = False
-    report: ReportBudget | None = None
-    known: bool = False
-    extra_upload: float = 1.0
+    Attributes:
+        values: Its plain fields and its small tensors, these as NumPy arrays.
+        shapes: Its large tensors, which lie on the board one behind the other.
+    """
+
+    values: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
 
 
 class Board:
-    """Tensors that both sides see. What is on the board is never sent; notes say what to make of it.
+    """Tensors that both sides see: one place for the request, and a few for answers that wait to be summed."""
 
-    `places` answers of size m × d can wait to be summed. Task gradients stay for the whole round, one for each
-    client of the cohort: they are what clients keep between two exchanges.
-    """
-
-    def __init__(self, layout: Layout, places: int) -> None:
-        self.layout = layout
+    def __init__(self, places: int) -> None:
         self.places = places
-        self.model = _shared(layout.d)
-        self.weights = _shared(layout.tasks)
-        self.answers = _shared(places, layout.tasks, layout.d)
-        self.kept = _shared(0, layout.tasks, layout.d)
-        self.left, self.right, self.total_left, self.total_right = (_shared(0) for _ in range(4))
+        self._request = shared_memory(0)
+        self._answers = shared_memory(places, 0)
 
-    # --- the engine's side ----------------------------------------------------------------------------------
+    def make_room(self, request: Request, layout: Layout) -> bool:
+        """Grow to what the request and its replies need; True if there is new memory, which only new workers see."""
+        out = sum(value.numel() for value in tensors_of(request).values())
+        back = sum(torch.Size(shape).numel() for shape in request.reply_shapes(layout).values())
+        grown = out > self._request.numel() or back > self._answers.shape[1]
+        if out > self._request.numel():
+            self._request = shared_memory(out)
+        if back > self._answers.shape[1]:
+            self._answers = shared_memory(self.places, back)
+        return grown
 
-    def make_room(self, request: Request, clients: int) -> bool:
-        """Grow what the request needs; True if there is new memory, which only new workers see."""
-        if not isinstance(request, TaskGradients):
-            return False
-        rows, columns, rank = stack_shape(self.layout.d_shared, self.layout.tasks, request.extra_upload)
-        if len(self.kept) >= clients and self.total_left.shape == (rows, rank):
-            return False
-        self.kept = _shared(clients, self.layout.tasks, self.layout.d)
-        self.left, self.right = _shared(clients, rows, rank), _shared(clients, rank, columns)
-        self.total_left, self.total_right = _shared(rows, rank), _shared(rank, columns)
-        return True
+    def post(self, message: Any) -> Note:
+        """Put a request's tensors on the board."""
+        return _write(message, self._request)
 
-    def post(self, request: Request) -> Note:
-        """Put the request's tensors on the board; returns the rest, to be sent with every client."""
-        match request:
-            case Train(model, weights, report, first):
-                self.model.copy_(model)
-                if weights is not None:
-                    self.weights.copy_(weights)
-                return Note(Train, weights is not None, report, first is not None)
-            case TaskUpdates(model):
-                self.model.copy_(model)
-                return Note(TaskUpdates)
-            case TaskGradients(model, extra_upload):
-                self.model.copy_(model)
-                return Note(TaskGradients, extra_upload=extra_upload)
-            case GramTerms(total, _, extra_upload):
-                self.total_left.copy_(total.left)
-                self.total_right.copy_(total.right)
-                return Note(GramTerms, extra_upload=extra_upload)
+    def posted(self, kind: type[Any], note: Note) -> Any:
+        """The request that is on the board."""
+        return _read(kind, note, self._request)
 
-    def read(self, note: Note, position: int, answer: Any) -> Reply:
-        """The answer of the client at a position of the cohort."""
-        place = self.answers[position % self.places]
-        if note.kind is Train:
-            return TrainReply(place[0], None if answer is None else torch.tensor(answer))
-        if note.kind is TaskUpdates:
-            return TaskUpdatesReply(place)
-        if note.kind is TaskGradients:
-            mine = self._gradients(position)
-            C = mine.compressed
-            # The server's own copy of what travels; the board is written anew when the clients are asked again.
-            return replace(mine, compressed=replace(C, left=C.left.clone(), right=C.right.clone()))
-        return GramTermsReply(*(torch.tensor(matrix) for matrix in answer))
+    def put(self, reply: Any, position: int) -> Note:
+        """Put the answer of the client at a position of the cohort on the board."""
+        return _write(reply, self._answers[position % self.places])
 
-    # --- a worker's side ------------------------------------------------------------------------------------
-
-    def request(self, note: Note, cohort: Cohort, seat: int) -> Request:
-        """The request to a client, which `cohort` names alone; its task gradients, if it sent any, are at `seat`."""
-        if note.kind is Train:
-            weights = self.weights if note.weighted else None
-            return Train(self.model, weights, note.report, self._own(cohort, seat) if note.known else None)
-        if note.kind is TaskUpdates:
-            return TaskUpdates(self.model)
-        if note.kind is TaskGradients:
-            return TaskGradients(self.model, note.extra_upload)
-        shape = (self.layout.d_shared, self.layout.tasks)
-        total = Compressed(self.total_left, self.total_right, shape)
-        return GramTerms(total, self._own(cohort, seat), note.extra_upload)
-
-    def write(self, reply: Reply, position: int) -> Any:
-        """Put an answer's tensors on the board; returns the few numbers that are sent instead."""
-        place = self.answers[position % self.places]
-        match reply:
-            case TrainReply(update, report):
-                place[0].copy_(update)
-                return None if report is None else report.tolist()
-            case TaskUpdatesReply(updates):
-                place.copy_(updates)
-            case TaskGradientsReply(compressed, kept):
-                self.kept[position].copy_(kept)
-                self.left[position].copy_(compressed.left)
-                self.right[position].copy_(compressed.right)
-            case GramTermsReply(known, residual):
-                return known.tolist(), residual.tolist()
-        return None
-
-    def _gradients(self, position: int) -> TaskGradientsReply:
-        shape = (self.layout.d_shared, self.layout.tasks)
-        return TaskGradientsReply(Compressed(self.left[position], self.right[position], shape), self.kept[position])
-
-    def _own(self, cohort: Cohort, position: int) -> TaskGradientReplies:
-        """What one client sent and kept in an earlier exchange."""
-        return TaskGradientReplies(cohort, self.layout, (self._gradients(position),))
+    def taken(self, kind: type[Any], note: Note, position: int) -> Any:
+        """That answer; what is summed at once may be read where it lies, the rest is copied."""
+        reply = _read(kind, note, self._answers[position % self.places])
+        kept = [name for name, about in tensor_fields(kind).items() if about.combine == "each" and name in note.shapes]
+        for name in kept:  # the place is written anew before the cohort is through
+            object.__setattr__(reply, name, getattr(reply, name).clone())
+        return reply
 
 
-def _shared(*shape: int) -> Tensor:
+def packed(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Tensors as they are sent between processes."""
+    return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+
+
+def unpacked(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """Tensors that were sent between processes."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+def _write(message: Any, place: Tensor) -> Note:
+    large = {n: t for n, t in tensors_of(message).items() if t.numel() > SMALL and t.dtype == torch.float32}
+    start = 0
+    for value in large.values():
+        place[start : start + value.numel()].copy_(value.reshape(-1))
+        start += value.numel()
+    values = {f.name: getattr(message, f.name) for f in fields(message) if f.name not in large}
+    small = {name: value.detach().cpu().numpy() for name, value in values.items() if isinstance(value, Tensor)}
+    return Note(values | small, {name: tuple(value.shape) for name, value in large.items()})
+
+
+def _read(kind: type[Any], note: Note, place: Tensor) -> Any:
+    values = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in note.values.items()}
+    start = 0
+    for name, shape in note.shapes.items():
+        size = torch.Size(shape).numel()
+        values[name] = place[start : start + size].view(shape)
+        start += size
+    return kind(**values)
+
+
+def shared_memory(*shape: int) -> Tensor:
+    """Zeros that processes forked from now on see too."""
     memory = torch.zeros(shape)
     memory.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types here
     return memory

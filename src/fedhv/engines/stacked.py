@@ -1,8 +1,9 @@
 """The whole cohort as one batched computation: `vmap` of the one client definition.
 
-Every request comes down to trajectories: a client's K steps from θ under some weights. All trajectories of all runs
-that wait at the same time are stacked and stepped together; on a GPU a round is compiled once and then replayed as
-a CUDA graph. Reports need no stack: all clients of a run report at the same θ, so theirs is one plain batch.
+The scripts of all clients of all runs that wait at the same time are advanced in step, and what they wait for is
+computed together. Local training and gradients are trajectories: a client's K steps from θ under some weights, stacked;
+on a GPU a round is compiled once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report
+at the same θ, so theirs is one plain batch.
 
 Dropout draws inside the stack come from the round's stream, not each client's own: the one thing in which this
 engine differs from the others.
@@ -25,27 +26,19 @@ from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
 from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
-from fedhv.engines.parts import in_parts, parts
+from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
-from fedhv.engines.trajectories import Shape, Trajectory, trajectories
+from fedhv.engines.trajectories import Shape, Trajectory
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
-from fedhv.protocol.client import descend
-from fedhv.protocol.cohort import Cohort, report_positions
 from fedhv.protocol.compression import Compressed, compress_all
-from fedhv.protocol.messages import (
-    GramTerms,
-    Refusal,
-    Replies,
-    Request,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdateReplies,
-    TaskUpdates,
-    Train,
-    TrainReplies,
-    collect,
-)
+from fedhv.protocol.exchange import Call, Collector
+from fedhv.protocol.local import Term, descend, stack_terms
+from fedhv.protocol.request import Replies
+from fedhv.protocol.script import Compress, Computation, Descend, Gradient, Losses, Member, Script
+
+Waiting = tuple[Computation, Member]
+"""A computation that a client's script waits for."""
 
 SCALARS = 360_000_000
 """So many parameters of stacked models fill a GPU; more at once would only take more memory."""
@@ -87,121 +80,107 @@ class Stacked(Engine):
             self.notes,
         )
 
-    # --- requests -------------------------------------------------------------------------------------------
+    # --- scripts --------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers, in one computation."""
-        return self.ask_together([(request, cohort)])[0]
+        return self.ask_together([call])[0]
 
-    def ask_together(self, calls: Sequence[tuple[Request, Cohort]]) -> list[Replies]:
-        """The answers to several runs' requests, their trajectories stacked together."""
-        if any(len(parts(request, cohort)) > 1 for request, cohort in calls):
+    def ask_together(self, calls: Sequence[Call]) -> list[Replies]:
+        """The answers to several runs' requests, what their clients compute stacked together."""
+        pieces = [parts(call.cohort.clients) for call in calls]
+        if any(len(each) > 1 for each in pieces):
             self.foresees = False  # parts of a cohort are not what the next round will ask for
-            return [in_parts(self.ask, request, cohort) for request, cohort in calls]  # large cohorts, streamed
-        reports = [self._reports(request, cohort) for request, cohort in calls]
-        wanted = [trajectories(request, cohort, self.layout.tasks) for request, cohort in calls]
-        results: list[Tensor | None] = [None] * len(calls)
-        for shape in dict.fromkeys(some[0].shape for some in wanted if some):
-            members = [i for i, some in enumerate(wanted) if some and some[0].shape == shape]
-            moved = self._compute([trajectory for i in members for trajectory in wanted[i]], shape)
-            sizes = [len(wanted[i]) for i in members]
-            for i, result in zip(members, torch.split(moved, sizes), strict=True):
-                results[i] = result
-        # Reports wait for the GPU; what the host has to draw for compression is drawn before, while the GPU works.
-        sent = self._compressed(calls, results)
-        return [
-            self._reply(request, cohort, results[i], reports[i], sent.get(i))
-            for i, (request, cohort) in enumerate(calls)
+            return [self._collected([call], [each])[0] for call, each in zip(calls, pieces, strict=True)]
+        return self._collected(calls, pieces)
+
+    def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
+        """The calls' replies, from the answers of one part of every cohort after the other."""
+        collectors = [Collector(call, self.layout, self.client.examples) for call in calls]
+        for some in zip(*pieces, strict=True):
+            answers = self._answers(calls, some)
+            for collector, clients, replies in zip(collectors, some, answers, strict=True):
+                collector.take_stack(clients, replies)
+        return [collector.replies() for collector in collectors]
+
+    def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
+        """The replies of some clients of every call, their scripts advanced in step."""
+        members = [
+            (call, call.member(k, self.layout, self.client.examples(k)))
+            for call, some in zip(calls, clients, strict=True)
+            for k in some
         ]
+        scripts: list[Script] = [call.request.answer(me) for call, me in members]
+        replies: list[Any] = [None] * len(scripts)
+        sent: dict[int, Any] = dict.fromkeys(range(len(scripts)))
+        while sent:
+            wanted: dict[int, Any] = {}
+            for i, result in sent.items():
+                try:
+                    wanted[i] = scripts[i].send(result)
+                except StopIteration as end:
+                    replies[i] = end.value
+            several = {i: each if isinstance(each, list) else [each] for i, each in wanted.items()}
+            waiting = [(computation, members[i][1]) for i, some in several.items() for computation in some]
+            results = iter(self._computed(waiting))
+            found = {i: [next(results) for _ in some] for i, some in several.items()}
+            sent = {i: found[i] if isinstance(wanted[i], list) else found[i][0] for i in wanted}
+        following = iter(replies)
+        return [[next(following) for _ in some] for some in clients]
 
-    def _compressed(
-        self, calls: Sequence[tuple[Request, Cohort]], results: Sequence[Tensor | None]
-    ) -> dict[int, list[Compressed]]:
-        """What the clients of every call send of their task gradients, those of all runs compressed together."""
-        groups: dict[float, list[int]] = {}
-        for i, (request, _) in enumerate(calls):
-            if isinstance(request, TaskGradients):
-                groups.setdefault(request.extra_upload, []).append(i)
-        sent: dict[int, list[Compressed]] = {}
-        for extra_upload, members in groups.items():
-            m, d = self.layout.tasks, self.layout.d
-            gradients = [g for i in members if (result := results[i]) is not None for g in result.view(-1, m, d)]
-            whose = [(calls[i][1], k) for i in members for k in calls[i][1].clients]
-            made = iter(self._compress(gradients, whose, extra_upload))
-            sent |= {i: [next(made) for _ in calls[i][1].clients] for i in members}
-        return sent
+    def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
+        """The results of computations of many clients: equal kinds together."""
+        kinds: dict[Any, list[int]] = {}
+        for i, (work, me) in enumerate(waiting):
+            kinds.setdefault(_kind(work, me), []).append(i)
+        results: list[Any] = [None] * len(waiting)
+        for places in kinds.values():
+            some = [waiting[i] for i in places]
+            found: Sequence[Any]
+            match some[0][0]:
+                case Losses():
+                    found = self._losses(some)
+                case Descend() | Gradient():
+                    found = self._moved(some)
+                case Compress():
+                    found = self._compress(some)
+                case _:
+                    found = [work.alone(self.client, me) for work, me in some]
+            for i, result in zip(places, found, strict=True):
+                results[i] = result
+        return results
 
-    def _compress(
-        self, gradients: Sequence[Tensor], whose: Sequence[tuple[Cohort, int]], extra_upload: float
-    ) -> list[Compressed]:
+    def _moved(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
+        """The updates or gradients of trajectories of one shape, as rows of one tensor."""
+        stack = [Trajectory.of(work, me) for work, me in some if isinstance(work, Descend | Gradient)]
+        return list(self._compute(stack, stack[0].shape).unbind())
+
+    def _compress(self, some: Sequence[Waiting]) -> list[Compressed]:
+        """What clients send of their task gradients, compressed together as far as memory allows."""
+
         def made(most: int) -> list[Compressed]:
-            return [
-                compressed
-                for some, clients in zip(_evenly(gradients, most), _evenly(whose, most), strict=True)
-                for compressed in compress_all(
-                    torch.stack([self.layout.shared(g) for g in some]).mT,
-                    extra_upload,
-                    [cohort.stream(Purpose.COMPRESSION, k) for cohort, k in clients],
+            found: list[Compressed] = []
+            for piece in _evenly(some, most):
+                works = [work for work, _ in piece if isinstance(work, Compress)]
+                found += compress_all(
+                    torch.stack([self.layout.shared(work.gradients) for work in works]).mT,
+                    works[0].extra_upload,
+                    [me.stream(Purpose.COMPRESSION) for _, me in piece],
                 )
-            ]
+            return found
 
-        return self._compressions(len(whose), made, self._forget)
+        return self._compressions(len(some), made, self._forget)
 
-    def _reply(
-        self,
-        request: Request,
-        cohort: Cohort,
-        result: Tensor | None,
-        reports: Tensor | None,
-        sent: list[Compressed] | None,
-    ) -> Replies:
-        m, d = self.layout.tasks, self.layout.d
-        match request:
-            case Train():
-                assert result is not None
-                losses = None if reports is None else reports.cpu()  # waits for the GPU, so only now
-                result, losses, taken, refused = self._taken(request, cohort, result, losses)
-                return TrainReplies(taken, self.layout, _mean(result), losses, refused=refused)
-            case TaskUpdates():
-                assert result is not None
-                result, _, taken, refused = self._taken(request, cohort, result.view(len(cohort), m, d), None)
-                return TaskUpdateReplies(taken, self.layout, _mean(result), refused=refused)
-            case TaskGradients():
-                assert result is not None
-                assert sent is not None
-                kept = result.view(len(cohort), m, d)
-                each = (TaskGradientsReply(c, a) for c, a in zip(sent, kept, strict=True))
-                return collect(request, cohort, self.layout, each)
-            case GramTerms(total, gradients):
-                S = total.dense()
-                terms = (self.client.gram_terms(gradients.of(k), S) for k in cohort.clients)
-                return collect(request, cohort, self.layout, terms)
-
-    def _taken(
-        self, request: Request, cohort: Cohort, result: Tensor, reports: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Cohort, tuple[Refusal, ...]]:
-        """What the server takes of the stack, and whom it leaves out."""
-        if cohort.intake is None:
-            return result, reports, cohort, ()
-        return cohort.intake.receive_stack(request, cohort, self.layout, result, reports)
-
-    # --- reports --------------------------------------------------------------------------------------------
+    # --- losses -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _reports(self, request: Request, cohort: Cohort) -> Tensor | None:
-        """F̂_k of every client, M × m: one pass over all their examples, since all report at the same model."""
-        if not isinstance(request, Train) or request.report is None:
-            return None
-        clients = self.problem.clients
-        chosen = [
-            clients[k][
-                report_positions(cohort.stream(Purpose.REPORT, k), len(clients[k]), cohort.local, request.report)
-            ]
-            for k in cohort.clients
-        ]
+    def _losses(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
+        """The m losses of every client at one model: one pass over all their examples."""
+        pairs = [(work, me) for work, me in some if isinstance(work, Losses)]
+        theta = pairs[0][0].at
+        chosen = [self.problem.clients[me.client][work.on] for work, me in pairs]
         owner = torch.from_numpy(np.repeat(np.arange(len(chosen)), [len(c) for c in chosen])).to(self.device)
         index = torch.from_numpy(np.concatenate(chosen)).to(self.device)
-        theta = request.model
 
         def summed(chunk: int) -> Tensor:
             total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
@@ -213,7 +192,7 @@ class Stacked(Engine):
             return total
 
         sizes = torch.tensor([len(c) for c in chosen], device=self.device)
-        return (self.chunk(len(index), summed) / sizes[:, None]).float()
+        return list((self.chunk(len(index), summed) / sizes[:, None]).float().unbind())
 
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
         with self._autocast():
@@ -301,6 +280,9 @@ class Stacked(Engine):
             inputs["effects"] = self._tensor(np.stack(effects, axis=1))
         if shape.known:
             inputs["first"] = torch.stack([t.first for t in stack if t.first is not None])
+        for i in range(len(shape.terms)):
+            term = stack_terms([t.terms[i] for t in stack])
+            inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
         return inputs
 
     def _function(self, shape: Shape) -> Callable[..., Tensor]:
@@ -314,6 +296,7 @@ class Stacked(Engine):
             rate: Tensor,
             effects: Tensor | None = None,
             first: Tensor | None = None,
+            **terms: Tensor,
         ) -> Tensor:
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
                 draws = None if effects is None else effects[step].flatten(0, 1)
@@ -326,7 +309,8 @@ class Stacked(Engine):
             if shape.single:
                 return next(steps)(theta)
             known: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
-            return descend(theta, (g for source in (known, steps) for g in source), rate, shape.momentum) - theta
+            added = [_term(kind, i, terms) for i, kind in enumerate(shape.terms)]
+            return descend(theta, (g for source in (known, steps) for g in source), rate, shape.rule, added) - theta
 
         return run
 
@@ -344,9 +328,25 @@ def _evenly(many: Any, most: int) -> list[Any]:
     return [many[start:end] for start, end in pairwise(bounds)]
 
 
-def _mean(results: Tensor) -> Tensor:
-    """Over clients; zero where none is left."""
-    return results.mean(dim=0) if len(results) else results.new_zeros(results.shape[1:])
+def _kind(work: Computation, me: Member) -> tuple[Any, ...]:
+    """What computations must have in common to be computed together."""
+    match work:
+        case Losses(at=theta):
+            return Losses, id(theta)
+        case Descend() | Gradient():
+            return Descend, Trajectory.of(work, me).shape
+        case Compress(extra_upload=extra_upload):
+            return Compress, extra_upload
+    return (type(work),)
+
+
+def _term(kind: tuple[Any, ...], i: int, tensors: dict[str, Tensor]) -> Term:
+    """A stacked term, from its class, its numbers and its tensors among the inputs of a computation."""
+    cls, numbers = kind
+    prefix = f"term{i}_"
+    own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    term: Term = cls(**dict(numbers), **own)
+    return term
 
 
 def _padded(draws: np.ndarray, b: int) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from fedhv.protocol.client import GRADIENT_PART
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.messages import GramTerms, Request, TaskGradients, TaskUpdates, Train
+from fedhv.protocol.local import Term, UpdateRule
+from fedhv.protocol.script import Descend, Gradient, Member
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,10 @@ class Trajectory:
         client: k.
         model: θ.
         weights: w.
-        part: Which part of the client's random stream; from `GRADIENT_PART` on it is a single gradient.
+        part: Which part of the client's random stream.
+        single: Whether it is a single gradient.
         first: The gradient of the first step, where it is known already.
+        terms: Of the local objective beside the tasks' losses.
     """
 
     cohort: Cohort
@@ -30,14 +32,24 @@ class Trajectory:
     model: Tensor
     weights: Tensor
     part: int = 0
+    single: bool = False
     first: Tensor | None = None
+    terms: tuple[Term, ...] = ()
+
+    @classmethod
+    def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
+        """What a client's script waits for."""
+        if isinstance(work, Gradient):
+            return cls(me.cohort, me.client, work.at, work.weights, work.part, single=True)
+        return cls(me.cohort, me.client, work.start, work.weights, work.part, first=work.first, terms=work.terms)
 
     @property
     def shape(self) -> Shape:
         """Trajectories of one shape can be stacked."""
-        local = self.cohort.local
-        single, known = self.part >= GRADIENT_PART, self.first is not None
-        return Shape(1 if single else local.steps - known, local.batch_size, local.momentum, single, known)
+        local, known = self.cohort.local, self.first is not None
+        steps = 1 if self.single else local.steps - known
+        kinds = tuple(term.kind for term in self.terms)
+        return Shape(steps, local.batch_size, local.rule, self.single, known, kinds)
 
 
 @dataclass(frozen=True)
@@ -46,28 +58,7 @@ class Shape:
 
     minibatches: int
     batch_size: int
-    momentum: float
+    rule: UpdateRule
     single: bool
     known: bool
-
-
-def trajectories(request: Request, cohort: Cohort, m: int) -> list[Trajectory]:
-    """What the clients of a cohort compute for a request about m tasks."""
-    match request:
-        case Train(theta, weights, _, first):
-            w = torch.full((m,), 1 / m) if weights is None else weights
-            kept = None if first is None else [w.to(theta) @ first.of(k).kept for k in cohort.clients]
-            return [
-                Trajectory(cohort, k, theta, w, first=None if kept is None else kept[j])
-                for j, k in enumerate(cohort.clients)
-            ]
-        case TaskUpdates(theta):
-            return [Trajectory(cohort, k, theta, w, i) for k in cohort.clients for i, w in enumerate(torch.eye(m))]
-        case TaskGradients(theta):
-            return [
-                Trajectory(cohort, k, theta, w, GRADIENT_PART + i)
-                for k in cohort.clients
-                for i, w in enumerate(torch.eye(m))
-            ]
-        case GramTerms():
-            return []
+    terms: tuple[tuple[Any, ...], ...] = ()

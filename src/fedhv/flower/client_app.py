@@ -13,19 +13,22 @@ from fedhv.engines import choose_device
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.node import Node
 from fedhv.flower.wire import (
+    EXCHANGE,
     HELLO,
-    TYPES,
-    Kept,
+    TRAIN,
+    Introduction,
     Malformed,
     check_language,
     decode_cohort,
     decode_request,
     encode_reply,
     introduction,
+    load_memory,
+    save_memory,
 )
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import Client
-from fedhv.protocol.messages import TaskGradients, TaskGradientsReply, Train
+from fedhv.protocol.exchange import Call
 from fedhv.support.errors import FedHVError, InputError
 
 Load = Callable[[Context], Node | Problem]
@@ -69,7 +72,7 @@ def client_app(
         k = partition_of(context)
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
-        return Message(introduction(k, client.layout, names), reply_to=message)
+        return Message(introduction(Introduction(k, client.examples(k)), client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -77,24 +80,24 @@ def client_app(
             k = partition_of(context)
             client = client_of(context, k)
             cohort = decode_cohort(message.content, k)
-            kept = Kept.load(context.state, cohort, client.layout, client.device)
-            kind, content = message.metadata.message_type, message.content
-            request = decode_request(kind, content, client.layout, kept, client.device)
+            memory = load_memory(context.state, cohort, client.device)
+            request = decode_request(message.content, client.layout, memory, client.device)
         except Malformed as problem:
             raise FedHVError(f"this node refuses the message: {problem}") from None
-        reply = client.answer(request, cohort, k)
-        if isinstance(request, TaskGradients) and isinstance(reply, TaskGradientsReply):
-            Kept(request.model, reply, cohort, client.layout).save(context.state)
-        if isinstance(request, Train):
-            Kept.clear(context.state)  # the round ends with training
-            rule = reports(context) if callable(reports) else reports
-            if rule is not None:
-                # Not from the run's seed: the server knows that one, and would take the noise away again.
-                reply = rule.protect(reply, np.random.default_rng())
+        call = Call(request, cohort)
+        call.memories[k] = memory
+        reply = client.answer(call, k)
+        rule = reports(context) if callable(reports) else reports
+        if rule is not None:
+            # Not from the run's seed: the server knows that one, and would take the noise away again.
+            reply = rule.protect(reply, np.random.default_rng())
+        if request.trains:
+            memory.round.clear()  # the round ends with training
+        save_memory(context.state, cohort, memory)
         return Message(encode_reply(request, reply, client.layout), reply_to=message)
 
     app.query(HELLO.split(".")[1])(introduce)
-    for kind in TYPES.values():
+    for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
         app.train(action or "default", mods=[_addressed, *mods] if mods else None)(answer)
     return app

@@ -16,10 +16,10 @@ from fedhv.engines.base import Engine
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.exchange import exchange, reason
 from fedhv.flower.roster import Patience, Roster
-from fedhv.flower.wire import TYPES, Malformed, decode_reply, encode_request, serialised_bytes
+from fedhv.flower.wire import Malformed, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
-from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.messages import Refusal, Replies, Reply, Request, collect
+from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.traffic import Traffic
 from fedhv.support import toml
 
@@ -71,20 +71,21 @@ class Nodes(Engine):
         self._pass_on_notes()
         return sorted(self.roster.members)
 
-    def ask(self, request: Request, cohort: Cohort) -> Replies:
+    def ask(self, call: Call) -> Replies:
         """The cohort's answers, as far as they come in time and hold what they should."""
-        messages = self.messages(request, cohort)
+        messages = self.messages(call)
         answers = exchange(self.roster.grid, list(messages.values()), self.patience.reply)
-        return self.replies(request, cohort, messages, answers.values())
+        return self.replies(call, messages, answers.values())
 
-    def messages(self, request: Request, cohort: Cohort, extra: ConfigRecord | None = None) -> dict[int, Message]:
+    def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
         """The messages that put a request to those of a cohort that are there, by client."""
+        request, cohort = call.request, call.cohort
         content = encode_request(request, cohort, extra)
         made = {
             k: Message(
                 content,
                 self.roster.members[k],
-                TYPES[type(request)],
+                message_type(request),
                 ttl=self.patience.reply,  # what comes later is not wanted any more
                 group_id=str(cohort.round + 1),
             )
@@ -94,14 +95,12 @@ class Nodes(Engine):
         self._real += Traffic(down=sum(serialised_bytes(message) for message in made.values()))
         return made
 
-    def replies(
-        self, request: Request, cohort: Cohort, messages: dict[int, Message], answers: Iterable[Message]
-    ) -> Replies:
+    def replies(self, call: Call, messages: dict[int, Message], answers: Iterable[Message]) -> Replies:
         """What the cohort's answers come to, taken in its order; who is missing or wrong is named with the reason."""
         arrived = {answer.metadata.reply_to_message_id: answer for answer in answers}
         decoded: dict[int, Reply] = {}
         refused: list[Refusal] = []
-        for k in cohort.clients:
+        for k in call.cohort.clients:
             message = messages.get(k)
             if message is None:
                 refused.append(Refusal(k, "its node is not there", asked=False, sent=False))
@@ -116,11 +115,12 @@ class Nodes(Engine):
                         self.roster.missed(k)  # nor did this one bring anything
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
-                decoded[k] = decode_reply(request, answer.content, self.layout)
+                decoded[k] = decode_reply(call.request, answer.content, self.layout)
             except Malformed as objection:
                 refused.append(Refusal(k, str(objection), sent=answer is not None and not answer.has_error()))
-        answered = replace(cohort, clients=[k for k in cohort.clients if k in decoded])
-        taken = collect(request, answered, self.layout, [decoded[k] for k in answered.clients])
+        answered = call.of([k for k in call.cohort.clients if k in decoded])
+        there = [decoded[k] for k in answered.cohort.clients]
+        taken = collect(answered, self.layout, there, self.roster.examples.__getitem__)
         return replace(taken, refused=(*refused, *taken.refused))
 
     def measured(self) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class Roster:
         self.patience = patience
         self._mailbox = Mailbox(grid)
         self.members: dict[int, int] = {}
+        self.examples: dict[int, int] = {}
+        """How many examples each partition has, as its node said."""
         self.notes: list[str] = []
         """What the user should know; emptied by whoever shows it."""
         self._greeted: dict[int, float] = {}
@@ -131,7 +133,8 @@ class Roster:
         try:
             if reply.has_error():
                 raise Malformed(reason(reply))
-            partition = decode_introduction(reply.content, self.layout, self.tasks)
+            who = decode_introduction(reply.content, self.layout, self.tasks)
+            partition = who.partition
             if not 0 <= partition < self.population:
                 raise Malformed(f"it holds partition {partition} of a federation of {self.population}")
             if partition in self.members:
@@ -143,4 +146,4 @@ class Roster:
             self._objections[node] = str(objection)
             return
         self._objections.pop(node, None)
-        self.members[partition] = node
+        self.members[partition], self.examples[partition] = node, who.examples

@@ -24,16 +24,15 @@ from fedhv.flower.roster import Patience
 from fedhv.flower.wire import model_of, model_record
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
-from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.messages import Request, TaskUpdates, Train
+from fedhv.protocol.exchange import Call
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.config import Setting, override_setting
 from fedhv.runs.job import Execution, Job
 from fedhv.runs.resolve import setting_of
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Ask, Assess, Event, Round, rounds
+from fedhv.simulation.rounds import Assess, Event, Round, rounds
 from fedhv.support.errors import FedHVError, InputError
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -90,7 +89,7 @@ class Strategy(FlowerStrategy):
             self.execution = stack.enter_context(Execution(self.job, self.engine, self._observer))
             self._stack = stack.pop_all()
         self._run: Generator[Event, Any, None] | None = None
-        self._open: tuple[Request, Cohort, dict[int, Message]] | None = None
+        self._open: tuple[Call, dict[int, Message]] | None = None
         self._finished: Round | None = None
         self._alone = False
         """Whether Flower's loop calls this very strategy, and no wrapper stands between them."""
@@ -130,9 +129,9 @@ class Strategy(FlowerStrategy):
         """
         if self._open is None:
             raise FedHVError("Nothing was asked in this round: `configure_train` comes before `aggregate_train`.")
-        request, cohort, messages = self._open
+        call, messages = self._open
         try:
-            self._advance(self.engine.replies(request, cohort, messages, replies), None)
+            self._advance(self.engine.replies(call, messages, replies), None)
         except TooFewReplies as few:
             if self._alone:
                 raise
@@ -240,11 +239,11 @@ class Strategy(FlowerStrategy):
                 case Round():
                     self._finished = event
                     return
-                case Ask(request, cohort):
-                    if config is not None and isinstance(request, Train | TaskUpdates):
-                        self._open = (request, cohort, self.engine.messages(request, cohort, config))
+                case Call():
+                    if config is not None and event.request.trains:
+                        self._open = (event, self.engine.messages(event, config))
                         return
-                    answer = self.engine.ask(request, cohort)
+                    answer = self.engine.ask(event)
                 case Assess(model, reference):
                     answer = self.engine.evaluate(model, reference)
                 case FedHVError():
@@ -253,7 +252,7 @@ class Strategy(FlowerStrategy):
     def _open_messages(self) -> dict[int, Message]:
         if self._open is None:
             raise FedHVError(f"Method '{self.job.method.label}' trains nobody in a round; a strategy needs it to.")
-        return self._open[2]
+        return self._open[1]
 
     def _settle(self, arrays: ArrayRecord) -> Round | None:
         """Record the round that is over, with the model that came out of it in the end."""

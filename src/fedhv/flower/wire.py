@@ -1,21 +1,18 @@
-"""Requests and replies as Flower records, and back. The only place that knows how they look on the wire.
+"""Requests and replies as Flower records, and back. It knows how a message looks on the wire, and no request by name.
 
-| request       | message type         | down                        | up                                          |
-|---------------|----------------------|-----------------------------|---------------------------------------------|
-| Train         | train                | θ; w as m numbers           | θ_k after local training; F̂_k as m numbers  |
-| TaskUpdates   | train.task_updates   | θ                           | for every task shared part and own head     |
-| TaskGradients | train.task_gradients | θ                           | the two factors of the compressed gradients |
-| GramTerms     | train.gram_terms     | the factors of their sum    | two m × m matrices                          |
+A request's tensors are arrays, its plain values and small tensors numbers in a configuration record; `request` there is
+its name. A reply's tensors are arrays, its small ones numbers in a metric record. Requests that train have the message
+type "train", as Flower's modules expect, all others "train.exchange".
 
 The model is one flat array: Flower moves every array by itself, so an array for every layer would cost a network
-exchange each. Clients return parameters, not differences, since that is what Flower's clipping and noise modules
-expect; the server takes the difference. The small numbers, weights and reports, are m floats in a record of their own.
+exchange each.
 """
 
 from __future__ import annotations
 
 import io
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,36 +24,20 @@ from torch import Tensor
 
 from fedhv._version import __version__
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import Cohort, LocalTraining, ReportBudget
-from fedhv.protocol.compression import Compressed, stack_shape
-from fedhv.protocol.messages import (
-    GramTerms,
-    GramTermsReply,
-    Reply,
-    Request,
-    TaskGradientReplies,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-)
-from fedhv.support.errors import printable
+from fedhv.protocol.cohort import Cohort, LocalTraining
+from fedhv.protocol.fields import plain_fields, tensor_fields, tensors_of
+from fedhv.protocol.request import REQUESTS, Reply, Request
+from fedhv.protocol.script import Memory
+from fedhv.support.errors import InputError, printable
 
-PROTOCOL = 1
+PROTOCOL = 2
 """What requests and replies mean and what clients compute from them; it grows whenever any of that changes."""
 
 HELLO = "query.hello"
 """The first message to every node: who are you, and do we speak the same language?"""
 
-TYPES: dict[type[Request], str] = {
-    Train: "train",
-    TaskUpdates: "train.task_updates",
-    TaskGradients: "train.task_gradients",
-    GramTerms: "train.gram_terms",
-}
-"""The message type of every request."""
+TRAIN, EXCHANGE = "train", "train.exchange"
+"""The types of messages: local training, and everything else that a method asks."""
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
@@ -78,29 +59,26 @@ class Malformed(Exception):
 # --- requests ---------------------------------------------------------------------------------------------
 
 
+def message_type(request: Request) -> str:
+    """The type of the message that carries a request."""
+    return TRAIN if request.trains else EXCHANGE
+
+
 def encode_request(request: Request, cohort: Cohort, extra: ConfigRecord | None = None) -> RecordDict:
     """A request as records, the same for every client of the cohort.
 
     `extra` is what others want clients to know, such as the clipping norm of Flower's privacy modules.
     """
-    config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort)})
-    arrays: dict[str, Tensor] = {}
-    match request:
-        case Train(model, weights, report, first):
-            config["report"] = "none" if report is None else report
-            config["first"] = first is not None  # the clients have θ and their gradients already
-            if weights is not None:
-                config["weights"] = [float(w) for w in weights]
-            arrays = {} if first is not None else {"model": model}
-        case TaskUpdates(model):
-            arrays = {"model": model}
-        case TaskGradients(model, extra_upload):
-            config["extra-upload"] = float(extra_upload)
-            arrays = {"model": model}
-        case GramTerms(total, _, extra_upload):
-            config["extra-upload"] = float(extra_upload)
-            arrays = {"left": total.left, "right": total.right}
-    return RecordDict({ARRAYS: _arrays(arrays), CONFIG: config})
+    config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort), "request": type(request).name})
+    about = tensor_fields(type(request))
+    sent = {name: value for name, value in tensors_of(request).items() if not about[name].known}
+    for name in plain_fields(type(request)):
+        if (value := getattr(request, name)) is not None:
+            config[f"request.{name}"] = value
+    for name, value in sent.items():
+        if about[name].small:
+            config[f"request.{name}"] = [float(number) for number in value]
+    return RecordDict({ARRAYS: _arrays({n: v for n, v in sent.items() if not about[n].small}), CONFIG: config})
 
 
 def decode_cohort(content: RecordDict, client: int) -> Cohort:
@@ -116,34 +94,41 @@ def decode_cohort(content: RecordDict, client: int) -> Cohort:
     return Cohort([client], _take(config, "round", int), _take(config, "seed", int), local)
 
 
-def decode_request(
-    kind: str, content: RecordDict, layout: Layout, kept: Kept | None, device: torch.device | str = "cpu"
-) -> Request:
-    """The request of a message of type `kind`; `kept` is what the client remembers of this round."""
+def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
+    """The request of a message; tensors that the client has already are taken from what it keeps of this round."""
     config = _config(content)
+    name = _take(config, "request", str)
+    kind = REQUESTS.get(name)
+    if kind is None:
+        raise Malformed(f"the request '{name}' is not known here; import the module that defines it in the node's app")
+    values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"request.{n}") in config}
+    for each, value in values.items():
+        if not _plain(value):
+            raise Malformed(f"`{each}` of {value!r}")
+    about = tensor_fields(kind)
+    try:
+        shapes = kind.shapes(layout, values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the request '{name}' has no shape ({error})") from None
+    for each, field in about.items():
+        if field.known:
+            if each not in memory.round:
+                raise Malformed(f"this node no longer has the {each} of this round")
+            values[each] = memory.round[each]
+        elif field.small:
+            if (numbers := config.get(f"request.{each}")) is not None:
+                values[each] = _numbers(numbers, math.prod(shapes[each]), each)
+        elif each in content.array_records.get(ARRAYS, {}):
+            values[each] = _vector(content, each, shapes[each]).to(device)
+    try:
+        return kind(**values)
+    except (TypeError, InputError) as error:
+        raise Malformed(f"the request '{name}' is not complete ({error})") from None
 
-    def model() -> Tensor:
-        return _vector(content, "model", (layout.d,)).to(device)
 
-    match kind:
-        case "train":
-            weights = config.get("weights")
-            return Train(
-                _kept(kept).model if config.get("first") else model(),
-                None if weights is None else _numbers(weights, layout.tasks, "weights"),
-                _budget(config.get("report")),
-                _kept(kept).replies if config.get("first") else None,
-            )
-        case "train.task_updates":
-            return TaskUpdates(model())
-        case "train.task_gradients":
-            return TaskGradients(model(), _take(config, "extra-upload", float))
-        case "train.gram_terms":
-            extra_upload = _take(config, "extra-upload", float)
-            total = _compressed(content, layout, extra_upload)
-            total = Compressed(total.left.to(device), total.right.to(device), total.shape)
-            return GramTerms(total, _kept(kept).replies, extra_upload)
-    raise Malformed(f"a message of the unknown type '{kind}'")
+def _plain(value: Any) -> bool:
+    """Whether a value may be a plain field of a request: a finite number, a text or a truth value."""
+    return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 # --- replies ----------------------------------------------------------------------------------------------
@@ -151,120 +136,62 @@ def decode_request(
 
 def encode_reply(request: Request, reply: Reply, layout: Layout) -> RecordDict:
     """A client's answer as records."""
-    metrics = MetricRecord()
-    match reply:
-        case TrainReply(update, report):
-            assert isinstance(request, Train)
-            arrays = {"model": request.model + update}
-            if report is not None:
-                metrics["report"] = [float(loss) for loss in report]
-        case TaskUpdatesReply(updates):
-            arrays = {"updates": pack_task_updates(updates, layout)}
-        case TaskGradientsReply(compressed, _):
-            arrays = {"left": compressed.left, "right": compressed.right}
-        case GramTermsReply(known, residual):
-            arrays = {"known": known, "residual": residual}
-    return RecordDict({ARRAYS: _arrays(arrays), METRICS: metrics})
+    small = _small(request)
+    sent = request.to_wire(reply, layout)
+    metrics = MetricRecord({name: [float(x) for x in value] for name, value in sent.items() if name in small})
+    return RecordDict({ARRAYS: _arrays({n: v for n, v in sent.items() if n not in small}), METRICS: metrics})
 
 
 def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply:
     """What a client answered to this request; raises `Malformed` where the records do not hold it."""
-    m = layout.tasks
-    match request:
-        case Train(model):
-            returned = _vector(content, "model", (layout.d,))
-            report = _metrics(content).get("report")
-            losses = None if report is None else _numbers(report, m, "report")
-            return TrainReply(returned.to(model) - model, losses)
-        case TaskUpdates():
-            length = request.up(layout)["task updates"]
-            return TaskUpdatesReply(unpack_task_updates(_vector(content, "updates", (length,)), layout))
-        case TaskGradients(_, extra_upload):
-            # The gradients themselves stay with the client.
-            return TaskGradientsReply(_compressed(content, layout, extra_upload), torch.empty(0))
-        case GramTerms():
-            return GramTermsReply(_vector(content, "known", (m, m)), _vector(content, "residual", (m, m)))
+    small, found = _small(request), {}
+    for name, shape in request.wire_shapes(layout).items():
+        if name not in small:
+            found[name] = _vector(content, name, shape)
+    metrics = _metrics(content)
+    for name in small:
+        if (numbers := metrics.get(name)) is not None:
+            found[name] = _numbers(numbers, math.prod(request.reply_shapes(layout)[name]), name)
+    return request.from_wire(found, layout)
 
 
-def pack_task_updates(updates: Tensor, layout: Layout) -> Tensor:
-    """Of every task's update the shared parameters and its own head; it is zero on the other heads."""
-    return torch.cat([updates[i][_moved(layout, i)] for i in range(layout.tasks)])
+def _small(request: Request) -> set[str]:
+    """The tensors of a reply that travel as numbers."""
+    return {name for name, about in tensor_fields(request.reply).items() if about.small}
 
 
-def unpack_task_updates(packed: Tensor, layout: Layout) -> Tensor:
-    """The m × d updates that `pack_task_updates` packed."""
-    updates = packed.new_zeros(layout.tasks, layout.d)
-    start = 0
-    for i in range(layout.tasks):
-        moved = _moved(layout, i)
-        end = start + int(moved.sum())
-        updates[i, moved] = packed[start:end]
-        start = end
-    return updates
+# --- what a client keeps ------------------------------------------------------------------------------------
 
 
-def _moved(layout: Layout, task: int) -> Tensor:
-    """Which entries of θ training one task alone can move."""
-    owned = [owner in (-1, task) for owner in layout.owners]
-    return torch.repeat_interleave(torch.tensor(owned), torch.tensor(layout.sizes))
+KEPT = "fedhv-kept"
+"""What a node keeps in its own state, which Flower hands from message to message: until the round or the run ends."""
 
 
-# --- what a client remembers between the exchanges of one round -------------------------------------------
+def load_memory(state: RecordDict, cohort: Cohort, device: torch.device | str = "cpu") -> Memory:
+    """What a node keeps of this very round and run."""
+    memory = Memory()
+    for scope, mark in _marks(cohort).items():
+        name = f"{KEPT}-{scope}"
+        if name in state.array_records and dict(state.config_records[f"{name}-mark"]) == mark:
+            kept = {key: torch.from_numpy(array.numpy()).to(device) for key, array in state.array_records[name].items()}
+            getattr(memory, scope).update(kept)
+    return memory
 
 
-class Kept:
-    """FedCMOO's first exchange leaves θ and the task gradients with the client; the next two build on them.
-
-    They are kept in the node's own state (Flower hands it from message to message) rather than computed again from
-    the seed: that would cost the gradients twice, and agree only where kernels are deterministic.
-    """
-
-    NAME = "fedhv-kept"
-
-    def __init__(self, model: Tensor, reply: TaskGradientsReply, cohort: Cohort, layout: Layout) -> None:
-        self.model, self.reply, self.cohort, self.layout = model, reply, cohort, layout
-
-    @property
-    def replies(self) -> TaskGradientReplies:
-        """As the requests that build on the gradients want them: the replies of a cohort of one."""
-        return TaskGradientReplies(self.cohort, self.layout, (self.reply,))
-
-    def save(self, state: RecordDict) -> None:
-        """Into the node's state, in place of what an earlier round left there."""
-        arrays = {
-            "model": self.model,
-            "gradients": self.reply.kept,
-            "left": self.reply.compressed.left,
-            "right": self.reply.compressed.right,
-        }
-        state[self.NAME] = _arrays(arrays)
-        state[f"{self.NAME}-round"] = ConfigRecord({"round": self.cohort.round, "seed": self.cohort.seed})
-
-    @classmethod
-    def load(cls, state: RecordDict, cohort: Cohort, layout: Layout, device: torch.device | str = "cpu") -> Kept | None:
-        """What is kept of this very round; None if there is nothing."""
-        if cls.NAME not in state:
-            return None
-        mark = state.config_records[f"{cls.NAME}-round"]
-        if (mark["round"], mark["seed"]) != (cohort.round, cohort.seed):
-            return None
-        found = state.array_records[cls.NAME]
-        names = ("model", "gradients", "left", "right")
-        model, gradients, left, right = (torch.from_numpy(found[name].numpy()).to(device) for name in names)
-        compressed = Compressed(left, right, (layout.d_shared, layout.tasks))
-        return cls(model, TaskGradientsReply(compressed, gradients), cohort, layout)
-
-    @classmethod
-    def clear(cls, state: RecordDict) -> None:
-        """Forget it."""
-        for name in (cls.NAME, f"{cls.NAME}-round"):
+def save_memory(state: RecordDict, cohort: Cohort, memory: Memory) -> None:
+    """Into the node's state, in place of what an earlier round or run left there."""
+    for scope, mark in _marks(cohort).items():
+        name, kept = f"{KEPT}-{scope}", getattr(memory, scope)
+        if kept:
+            state[name], state[f"{name}-mark"] = _arrays(kept), ConfigRecord(mark)
+        else:
             state.pop(name, None)
+            state.pop(f"{name}-mark", None)
 
 
-def _kept(kept: Kept | None) -> Kept:
-    if kept is None:
-        raise Malformed("this node no longer has the task gradients of this round")
-    return kept
+def _marks(cohort: Cohort) -> dict[str, dict[str, Any]]:
+    run = {"seed": int(cohort.seed)}
+    return {"round": {"round": int(cohort.round), **run}, "run": run}
 
 
 # --- versions ---------------------------------------------------------------------------------------------
@@ -279,9 +206,17 @@ def hello() -> RecordDict:
     return RecordDict({CONFIG: ConfigRecord(_language())})
 
 
-def introduction(partition: int, layout: Layout, tasks: list[str]) -> RecordDict:
+@dataclass(frozen=True)
+class Introduction:
+    """Who a node is: the partition that it holds, and how many examples that has."""
+
+    partition: int
+    examples: int
+
+
+def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordDict:
     """What a node answers to it."""
-    about = {"partition": partition, "tasks": tasks, "parameters": layout.d}
+    about = {"partition": who.partition, "examples": who.examples, "tasks": tasks, "parameters": layout.d}
     return RecordDict({CONFIG: ConfigRecord(_language() | about)})
 
 
@@ -296,16 +231,15 @@ def check_language(content: RecordDict, them: str) -> None:
         )
 
 
-def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -> int:
-    """The partition that a node holds, once versions, tasks and model agree."""
+def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -> Introduction:
+    """Who a node is, once versions, tasks and model agree."""
     check_language(content, "the node")
     config = _config(content)
     if config.get("tasks") != tasks:
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
-    partition: int = _take(config, "partition", int)
-    return partition
+    return Introduction(_take(config, "partition", int), _take(config, "examples", int))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
@@ -378,27 +312,11 @@ def _vector(content: RecordDict, name: str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(np.array(values, dtype=np.float32, order="C"))
 
 
-def _compressed(content: RecordDict, layout: Layout, extra_upload: float) -> Compressed:
-    d, m = layout.d_shared, layout.tasks
-    rows, columns, rank = stack_shape(d, m, extra_upload)
-    return Compressed(_vector(content, "left", (rows, rank)), _vector(content, "right", (rank, columns)), (d, m))
-
-
 def _numbers(values: Any, count: int, what: str) -> Tensor:
     if not isinstance(values, list) or len(values) != count or not all(isinstance(v, int | float) for v in values):
         found = len(values) if isinstance(values, list) else 1
         raise Malformed(f"{what} of {found} numbers instead of {count}")
     return torch.tensor([float(value) for value in values], dtype=torch.float32)
-
-
-def _budget(value: Any) -> ReportBudget | None:
-    if value == "none":
-        return None
-    if value == "all":
-        return "all"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
-    raise Malformed(f"a report budget of {value!r}")
 
 
 def _config(content: RecordDict) -> ConfigRecord:

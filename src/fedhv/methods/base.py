@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.protocol.messages import Replies, Request
+from fedhv.protocol.request import Replies, Request
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.problem.random import Purpose
 from fedhv.protocol.compression import Compressed, compress
-from fedhv.protocol.messages import GramTermReplies, GramTerms, TaskGradients, Train
+from fedhv.protocol.requests import ContinueTraining, GramTermReplies, GramTerms, TaskGradients
 from fedhv.support.errors import InputError, diverged
 
 
@@ -48,11 +48,11 @@ class FedCMOO(Method):
     def round(self, state: State) -> Conversation:
         """One round in two stages."""
         gradients = yield TaskGradients(state.model, self.extra_upload)
-        total, norms = _sum_and_norms(reply.compressed for reply in gradients.each)
+        total, norms = _sum_and_norms(gradients.compressed)
         if not np.isfinite(norms).all():
             raise diverged("The task gradients are")
         S = compress(total, self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
-        terms = yield GramTerms(S, gradients, self.extra_upload)
+        terms = yield GramTerms.of(S, self.extra_upload)
         # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
         there = set(terms.cohort.clients)
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
@@ -62,7 +62,7 @@ class FedCMOO(Method):
         # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
         kept = not in_simplex(found)
         w = state.weights if kept else torch.from_numpy(found).float()
-        replies = yield Train(state.model, w, first=gradients)
+        replies = yield ContinueTraining(state.model, w)
         record = {"weights": w} | ({"weights_kept": True} if kept else {})
         return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record=record)
 

@@ -13,7 +13,7 @@ from fedhv.methods.watch import Policy, ReferenceBreached, breaches, check_watch
 from fedhv.methods.weights import capped_weights, inverse_slack_weights, slacks
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
 from fedhv.protocol.cohort import ReportBudget
-from fedhv.protocol.messages import Train
+from fedhv.protocol.requests import Train
 from fedhv.support.errors import InputError, diverged
 
 

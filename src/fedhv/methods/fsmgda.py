@@ -9,7 +9,7 @@ import torch
 
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.minnorm import min_norm_weights
-from fedhv.protocol.messages import TaskUpdates
+from fedhv.protocol.requests import TaskUpdates
 from fedhv.support.errors import diverged
 
 

@@ -9,7 +9,7 @@ from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.fedhv import check_report_budget
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
 from fedhv.protocol.cohort import ReportBudget
-from fedhv.protocol.messages import Train
+from fedhv.protocol.requests import Train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ import torch
 from fedhv.engines import Choice, Engine, Sequential
 from fedhv.methods.uniform import Uniform
 from fedhv.protocol.cohort import LocalTraining, ReportBudget, sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, setting_from_tables
 from fedhv.runs.job import one_thread
 from fedhv.runs.random_images import SHAPES, random_problem
@@ -54,12 +56,12 @@ def _pace(benchmark: str, batch: int, device: str, precision: str) -> Pace:
     problem = random_problem(setting_from_tables(tables, default_name=benchmark), test=FORWARD)
     with one_thread(), Sequential(problem, device, precision) as engine:
         theta = initial_state(engine, Uniform(), 0).model
-        weights = torch.full((engine.layout.tasks,), 1 / engine.layout.tasks)
         forward = _seconds(lambda: engine.evaluate(theta), engine, SECONDS / 2) / FORWARD
         # Of a large model's minibatch only a part, which still fills a core: nobody waits long for an estimate.
         part = max(1, min(batch, int(SECONDS / (STEP_OF_FORWARD * forward))))
         cohort = sample_cohort(0, 0, 1, 1, LocalTraining(1, part, 0.1))
-        step = _seconds(lambda: engine.client.local_training(theta, weights, cohort, 0), engine, SECONDS)
+        call = Call(Train(theta), cohort)
+        step = _seconds(lambda: engine.client.answer(call, 0), engine, SECONDS)
     return Pace(step * batch / part, forward)
 
 

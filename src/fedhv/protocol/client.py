@@ -1,13 +1,13 @@
-"""What one client does. The only place where this is written; every engine and transport calls it.
+"""What one client computes. The only place where this is written; every engine and transport calls it.
 
-The mathematics is four pure functions of the parameter vector (`losses`, `objective`, `gradient`, `descend`).
-They do not know whose examples they see, so they can be looped over clients, given to worker processes or mapped
-over a stacked cohort. `Client.answer` adds whose examples those are and in which order.
+The mathematics is a few pure functions of the parameter vector (`example_losses`, `objective`, `gradient`; `descend` is
+in `local`). They do not know whose examples they see, so they can be looped over clients, given to worker processes or
+mapped over a stacked cohort. `Client.answer` plays a request's script with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,47 +17,15 @@ from torch import Tensor
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
-from fedhv.protocol.cohort import Cohort, ReportBudget, minibatches, report_positions
-from fedhv.protocol.compression import compress, inner_products
-from fedhv.protocol.messages import (
-    GramTerms,
-    GramTermsReply,
-    Reply,
-    Request,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-)
+from fedhv.protocol.cohort import Cohort, minibatches
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.local import descend
+from fedhv.protocol.request import Reply
+from fedhv.protocol.script import Descend, Gradient, Member, Worker, play
 from fedhv.support.errors import InputError
 
 CHUNK = 512
 """How many examples a report or an evaluation pushes through the model at once."""
-
-
-GRADIENT_PART = 1_000_000
-"""Parts from here on are single gradients, so that they share no random stream with task-wise training."""
-
-
-def descend(
-    theta: Tensor, gradients: Iterable[Callable[[Tensor], Tensor]], rate: float | Tensor, momentum: float
-) -> Tensor:
-    r"""SGD with momentum: $v \leftarrow \mu v + g(\theta)$, $\theta \leftarrow \theta - \eta_\ell v$ for every g.
-
-    θ may be one parameter vector or a stack of them, one for every client, each then with its own rate.
-    """
-    velocity: Tensor | None = None
-    for gradient in gradients:
-        g = gradient(theta)
-        if isinstance(rate, Tensor):  # a stack is large: as few passes over it as can be
-            velocity = g if velocity is None or momentum == 0 else torch.add(g, velocity, alpha=momentum)
-            theta = torch.addcmul(theta, rate, velocity, value=-1)
-        else:
-            velocity = g if velocity is None or momentum == 0 else momentum * velocity + g
-            theta = torch.sub(theta, velocity, alpha=rate)
-    return theta
 
 
 def draw_minibatches(
@@ -71,7 +39,7 @@ def draw_minibatches(
     return positions, problem.augment.draw(cohort.stream(Purpose.AUGMENTATION, k, part), *positions.shape)
 
 
-class Client:
+class Client(Worker):
     """One client of a problem; `k` says which.
 
     The object holds the model's code and the examples on a device, nothing about any particular client: a
@@ -147,10 +115,8 @@ class Client:
 
     # --- what client k does -------------------------------------------------------------------------------
 
-    def report(self, theta: Tensor, cohort: Cohort, k: int, budget: ReportBudget) -> Tensor:
+    def losses(self, theta: Tensor, positions: np.ndarray, k: int) -> Tensor:
         """F̂_k: the m mean losses at θ, in evaluation mode, on clean examples."""
-        n = len(self.problem.clients[k])
-        positions = report_positions(cohort.stream(Purpose.REPORT, k), n, cohort.local, budget)
         total = torch.zeros(self.layout.tasks, dtype=torch.float64, device=self.device)
         with torch.no_grad():
             for start in range(0, len(positions), CHUNK):
@@ -158,60 +124,32 @@ class Client:
                 total += self.example_losses(theta, batch, training=False).double().sum(dim=1)
         return (total / len(positions)).float().cpu()
 
-    def local_training(
-        self,
-        theta: Tensor,
-        weights: Tensor,
-        cohort: Cohort,
-        k: int,
-        part: int = 0,
-        first: Tensor | None = None,
-    ) -> Tensor:
-        """Δθ_k after K steps on the weighted loss; `first`, if given, is the gradient of the first of them."""
-        gradients: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
-        left = cohort.local.steps - len(gradients)
-        w = weights.to(theta)
-        with self._dropout(cohort, k, part):
-            batches = self.minibatches(cohort, k, left, part)
+    def descend(self, work: Descend, me: Member) -> Tensor:
+        """Δθ_k after K steps on the weighted loss."""
+        cohort, k = me.cohort, me.client
+        known: list[Callable[[Tensor], Tensor]] = [] if work.first is None else [lambda theta: _given(work.first)]
+        w = work.weights.to(work.start)
+        with self._dropout(cohort, k, work.part):
+            batches = self.minibatches(cohort, k, cohort.local.steps - len(known), work.part)
             rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
-            steps = (g for source in (gradients, rest) for g in source)
-            return descend(theta, steps, cohort.local.learning_rate, cohort.local.momentum) - theta
+            steps = (g for source in (known, rest) for g in source)
+            return descend(work.start, steps, me.local.learning_rate, me.local.rule, work.terms) - work.start
 
-    def task_gradients(self, theta: Tensor, cohort: Cohort, k: int) -> Tensor:
-        """The m task gradients, m × d, each on a minibatch of its own."""
-        rows = []
-        for i, task in enumerate(torch.eye(self.layout.tasks, device=theta.device)):
-            with self._dropout(cohort, k, GRADIENT_PART + i):
-                (batch,) = self.minibatches(cohort, k, 1, GRADIENT_PART + i)
-                rows.append(self.gradient(theta, batch, task))
-        return torch.stack(rows)
+    def gradient_of(self, work: Gradient, me: Member) -> Tensor:
+        """The gradient of the weighted loss on one minibatch."""
+        with self._dropout(me.cohort, me.client, work.part):
+            (batch,) = self.minibatches(me.cohort, me.client, 1, work.part)
+            return self.gradient(work.at, batch, work.weights.to(work.at))
 
-    def gram_terms(self, mine: TaskGradientsReply, S: Tensor) -> GramTermsReply:
-        """A client's part in the estimate of the Gram matrix; S is the compressed sum of all compressed gradients."""
-        A, C = self.layout.shared(mine.kept).T, (mine.sent or mine.compressed).dense()
-        D, others = A - C, S - C
-        known = inner_products(A, A) + inner_products(C, others) + 2 * inner_products(D, others)
-        return GramTermsReply(known, inner_products(D, D))
+    def examples(self, k: int) -> int:
+        """n_k, how many examples client k holds."""
+        return len(self.problem.clients[k])
 
-    def answer(self, request: Request, cohort: Cohort, k: int) -> Reply:
+    def answer(self, call: Call, k: int) -> Reply:
         """Client k's answer to a request."""
-        match request:
-            case Train(theta, weights, report, first):
-                # The report is taken at the received model, before local training.
-                losses = None if report is None else self.report(theta, cohort, k, report)
-                w = torch.full((self.layout.tasks,), 1 / self.layout.tasks) if weights is None else weights
-                kept = None if first is None else w.to(theta) @ first.of(k).kept
-                return TrainReply(self.local_training(theta, w, cohort, k, first=kept), losses)
-            case TaskUpdates(theta):
-                tasks = torch.eye(self.layout.tasks)
-                updates = [self.local_training(theta, w, cohort, k, part=i) for i, w in enumerate(tasks)]
-                return TaskUpdatesReply(torch.stack(updates))
-            case TaskGradients(theta, extra_upload):
-                kept = self.task_gradients(theta, cohort, k)
-                rng = cohort.stream(Purpose.COMPRESSION, k)
-                return TaskGradientsReply(compress(self.layout.shared(kept).T, extra_upload, rng), kept)
-            case GramTerms(total, gradients):
-                return self.gram_terms(gradients.of(k), total.dense())
+        me = call.member(k, self.layout, self.examples(k))
+        reply: Reply = play(call.request.answer(me), lambda computation: computation.alone(self, me))
+        return reply
 
     @contextmanager
     def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:
@@ -230,6 +168,11 @@ class Client:
             yield
         finally:
             generator.set_state(before)
+
+
+def _given(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value
 
 
 def _channels_last(images: Tensor) -> Tensor:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedhv.problem.random import Purpose, stream, torch_seed
+from fedhv.protocol.local import SGD, UpdateRule
 from fedhv.support.errors import InputError
-
-if TYPE_CHECKING:
-    from fedhv.protocol.intake import Intake
 
 ReportBudget = int | Literal["all"]
 """B_rep: so many minibatches, or the client's whole dataset."""
@@ -44,19 +42,20 @@ class LocalTraining:
         if self.sampling not in ("epochs", "replacement"):
             raise InputError(f"`sampling` should be 'epochs' or 'replacement'. Found '{self.sampling}'.")
 
+    @property
+    def rule(self) -> UpdateRule:
+        """The update rule of a local step."""
+        return SGD(self.momentum)
+
 
 @dataclass(frozen=True)
 class Cohort:
-    """The participants S_t of one round, in ascending order, and all that fixes what they do.
-
-    `intake` says what becomes of their answers on the way to the mean; without one they are taken as they are.
-    """
+    """The participants S_t of one round, in ascending order, and all that fixes what they do."""
 
     clients: Sequence[int]
     round: int
     seed: int
     local: LocalTraining
-    intake: Intake | None = None
 
     def __len__(self) -> int:
         return len(self.clients)

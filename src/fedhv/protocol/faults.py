@@ -16,16 +16,8 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.random import Purpose, stream
-from fedhv.protocol.messages import (
-    GramTermsReply,
-    Reply,
-    Request,
-    TaskGradientsReply,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-)
+from fedhv.protocol.fields import tensor_fields
+from fedhv.protocol.request import Reply, Request
 from fedhv.support.errors import InputError
 
 
@@ -116,13 +108,15 @@ class Faults:
 
     def corrupt(self, fault: Fault, reply: Reply) -> Reply:
         """What the server receives in the place of an honest reply."""
-        match fault, reply:
-            case Fault.FALSE_REPORT, TrainReply(_, report) if report is not None:
-                return replace(reply, report=self.claimed(report))
-            case ((Fault.NON_FINITE | Fault.ABSURD), _):
+        about = {name: each for name, each in tensor_fields(type(reply)).items() if getattr(reply, name) is not None}
+        changed: dict[str, Tensor] = {}
+        match fault:
+            case Fault.FALSE_REPORT:
+                changed = {n: self.claimed(getattr(reply, n)) for n, each in about.items() if each.bound == "report"}
+            case Fault.NON_FINITE | Fault.ABSURD:
                 factor = math.nan if fault is Fault.NON_FINITE else self.scale
-                return _scaled(reply, factor)
-        return reply
+                changed = {name: getattr(reply, name) * factor for name, each in about.items() if each.corruptible}
+        return replace(reply, **changed)
 
     def claimed(self, report: Tensor) -> Tensor:
         """The false report in the place of an honest one."""
@@ -137,17 +131,4 @@ def silent(fault: Fault | None, request: Request) -> bool:
 
     Who drops out never answers; who crashes or is late does so where the work is, in training.
     """
-    trains = isinstance(request, Train | TaskUpdates)
-    return fault is Fault.DROP_OUT or (trains and fault in (Fault.CRASH, Fault.LATE))
-
-
-def _scaled(reply: Reply, factor: float) -> Reply:
-    match reply:
-        case TrainReply(update, _):
-            return replace(reply, update=update * factor)
-        case TaskUpdatesReply(updates):
-            return TaskUpdatesReply(updates * factor)
-        case TaskGradientsReply(compressed, _):
-            return replace(reply, compressed=replace(compressed, left=compressed.left * factor), sent=compressed)
-        case GramTermsReply(known, residual):
-            return GramTermsReply(known * factor, residual * factor)
+    return fault is Fault.DROP_OUT or (request.trains and fault in (Fault.CRASH, Fault.LATE))

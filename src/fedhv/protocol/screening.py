@@ -7,7 +7,6 @@ clients that are left, if they are at least `min_replies`; else the round is rep
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,32 +14,13 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.compression import Compressed, stack_shape
-from fedhv.protocol.messages import (
-    GramTerms,
-    GramTermsReply,
-    Refusal,
-    Reply,
-    Request,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-)
+from fedhv.protocol.fields import Shape, TensorField, tensor_fields
+from fedhv.protocol.request import Refusal, Reply, Request
 from fedhv.support.errors import FedHVError, InputError
 
 __all__ = ["Refusal", "Screening", "TooFewReplies"]
 
 NOT_FINITE = "with numbers that are not finite"
-
-LARGEST = torch.finfo(torch.float32).max
-
-ROUNDING = 1e-2
-"""How far inner products may be from what they should be, relative to the norms: those of tensor cores pass."""
-NOTHING = 1e-30
-"""A squared norm below which inner products in single precision have lost what they should be."""
 
 
 class TooFewReplies(FedHVError):
@@ -78,22 +58,20 @@ class Screening:
 
     def objection(self, request: Request, layout: Layout, reply: Reply) -> str | None:
         """Why a reply is refused, in a few words; None where it is taken."""
-        match request, reply:
-            case Train(report=None), TrainReply(update, report):
-                if report is not None:
-                    return "a report that was not asked for"
-                return self._update(update, (layout.d,))
-            case Train(), TrainReply(update, report):
-                return self._update(update, (layout.d,)) or self._report(report, layout.tasks)
-            case TaskUpdates(), TaskUpdatesReply(updates):
-                return self._update(updates, (layout.tasks, layout.d))
-            case TaskGradients(_, extra_upload), TaskGradientsReply(compressed, _):
-                return _compressed(compressed, layout, extra_upload)
-            case GramTerms(), GramTermsReply(known, residual):
-                shape, known, residual = (layout.tasks, layout.tasks), known.cpu(), residual.cpu()
-                objection = _numbers(known, shape, "Gram terms") or _numbers(residual, shape, "Gram terms")
-                return objection or _inner_products(residual)
-        return f"a {type(reply).__name__} in answer to {type(request).__name__}"
+        if not isinstance(reply, request.reply):
+            return f"a {type(reply).__name__} in answer to {type(request).__name__}"
+        about, shapes = tensor_fields(request.reply), request.reply_shapes(layout)
+        for name in about:
+            if getattr(reply, name) is not None and not request.asks_for(name):
+                return f"a {name} that was not asked for"
+        for name, each in about.items():
+            value = getattr(reply, name)
+            if value is None:
+                if request.asks_for(name):
+                    return f"no {name}"
+            elif objection := self._tensor(each, value, shapes[name]):
+                return objection
+        return request.objection(reply, layout)
 
     def check_enough(self, taken: int, refused: Sequence[Refusal]) -> None:
         """Raise where too few replies are left."""
@@ -108,73 +86,40 @@ class Screening:
             few.lost = taken == 0 and bool(arrived) and len(arrived) == sum(refusal.sent for refusal in refused)
             raise few
 
-    def _update(self, update: Tensor, shape: tuple[int, ...]) -> str | None:
-        objection = _numbers(update, shape, "update")
-        if objection is None and self.max_update is not None:
-            norm = float(update.double().norm(dim=-1).max())
-            if norm > self.max_update:
-                return f"an update of norm {norm:.3g}"
-        return objection
-
-    def _report(self, report: Tensor | None, tasks: int) -> str | None:
-        if report is None:
-            return "no report"
-        objection = _numbers(report, (tasks,), "report")
-        if objection is None and bool((report < 0).any()):
-            return "a negative loss in the report"
-        if objection is None and self.max_report is not None and float(report.max()) > self.max_report:
-            return f"a reported loss of {float(report.max()):.3g}"
-        return objection
-
-
-def _compressed(compressed: Compressed, layout: Layout, extra_upload: float) -> str | None:
-    d, m = layout.d_shared, layout.tasks
-    rows, columns, rank = stack_shape(d, m, extra_upload)
-    if compressed.shape != (d, m):
-        return f"compressed gradients of shape {tuple(compressed.shape)} instead of {(d, m)}"
-    what = "compressed gradients"
-    factors = ((compressed.left, (rows, rank)), (compressed.right, (rank, columns)))
-    objection = next((found for factor, shape in factors if (found := _shaped(factor, shape, what))), None)
-    if objection is not None:
-        return objection
-    norms = [_norm(factor) for factor, _ in factors]  # in double precision: finite where all numbers are
-    if not all(map(math.isfinite, norms)):
-        return f"{what} {NOT_FINITE}"
-    # Factors may be finite and their product C infinite, or so large that everybody's inner products with the sum of
-    # all are. An honest client's ‖C‖² ≤ ‖A‖² is the sum of m squared norms, which it could not send if they were not
-    # finite. The product of the factors' norms is at least ‖C‖, and little more where one of them is orthonormal.
-    bound = LARGEST * m
-    if math.prod(norms) ** 2 <= bound:
+    def _tensor(self, about: TensorField, value: Tensor, shape: Shape) -> str | None:
+        if not about.screened:
+            return None
+        objection = _numbers(value, shape, about.label)
+        if objection is not None:
+            return objection
+        if about.bound == "update" and self.max_update is not None:
+            norm = float(value.double().norm(dim=-1).max())
+            return f"an update of norm {norm:.3g}" if norm > self.max_update else None
+        if about.bound == "report":
+            if bool((value < 0).any()):
+                return "a negative loss in the report"
+            if self.max_report is not None and float(value.max()) > self.max_report:
+                return f"a reported loss of {float(value.max()):.3g}"
         return None
-    return None if _norm(compressed.dense()) ** 2 <= bound else f"{what} {NOT_FINITE} once they are squared"
+
+    def doubtful(self, about: TensorField, stack: Tensor) -> Tensor:
+        """Rows of a stack of replies that a cheap test cannot clear: only those get a closer look, one by one."""
+        flags = ~torch.isfinite(stack.flatten(1).sum(dim=1))
+        if about.bound == "update" and self.max_update is not None:
+            norms = torch.linalg.vector_norm(stack, dim=-1).reshape(len(stack), -1).amax(dim=1)
+            flags |= ~(norms < 0.999 * self.max_update)
+        if about.bound == "report":
+            flags |= (stack < 0).flatten(1).any(dim=1)
+            if self.max_report is not None:
+                flags |= (stack > self.max_report).flatten(1).any(dim=1)
+        return flags
 
 
-def _norm(value: Tensor) -> float:
-    return float(torch.linalg.vector_norm(value, dtype=torch.float64))
-
-
-def _inner_products(residual: Tensor) -> str | None:
-    """Why a matrix cannot be DᵀD: squared norms are not negative, and |⟨x, y⟩| = |⟨y, x⟩| ≤ ‖x‖‖y‖.
-
-    Of the other Gram terms only the client knows enough: they may be of any size and sign, and are not symmetric. A lie
-    in them stays possible and moves the weights; that these stay weights is FedCMOO's own care.
-    """
-    R = residual.double()
-    squared = R.diagonal()
-    if bool((squared < 0).any()):
-        return "Gram terms with a negative squared norm"
-    norms = (squared + NOTHING).sqrt()
-    largest = norms[:, None] * norms
-    if bool((R.abs() > (1 + ROUNDING) * largest).any()) or bool(((R - R.mT).abs() > ROUNDING * largest).any()):
-        return "Gram terms that are no inner products"
-    return None
-
-
-def _numbers(value: Tensor, shape: tuple[int, ...], what: str) -> str | None:
+def _numbers(value: Tensor, shape: Shape, what: str) -> str | None:
     return _shaped(value, shape, what) or (None if _finite(value) else f"{what} {NOT_FINITE}")
 
 
-def _shaped(value: Tensor, shape: tuple[int, ...], what: str) -> str | None:
+def _shaped(value: Tensor, shape: Shape, what: str) -> str | None:
     return None if tuple(value.shape) == shape else f"{what} of shape {tuple(value.shape)} instead of {shape}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.messages import Request
+from fedhv.protocol.request import Request
 
 BYTES_PER_SCALAR = 4
 

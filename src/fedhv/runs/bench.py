@@ -21,13 +21,14 @@ from fedhv.benchmarks import BENCHMARKS
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel, can_fork
 from fedhv.methods.base import Method, takes_reference, with_reference
+from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
-from fedhv.protocol.messages import Request, TaskGradients, TaskUpdates, Train
+from fedhv.protocol.exchange import Call
 from fedhv.runs.config import Setting
 from fedhv.runs.job import one_thread
 from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
-from fedhv.simulation.rounds import Ask, Event, Plan, initial_state, simulate_together
+from fedhv.simulation.rounds import Event, Plan, initial_state, simulate_together
 from fedhv.simulation.rounds import rounds as rounds_of_run
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.memory import held_memory
@@ -227,7 +228,7 @@ def _bench(
 
 
 def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) -> Iterator[tuple[Any, ...]]:
-    steps = _Steps(engine.layout.tasks, plan.local.steps)
+    steps = _Steps(engine.layout)
     state = initial_state(engine, method, plan.seed)
     peak = 0
     for number in range(plan.rounds):
@@ -254,8 +255,8 @@ def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) 
 class _Steps:
     """Counts the gradient steps that a run asks for, on the way to whoever answers."""
 
-    def __init__(self, tasks: int, local: int) -> None:
-        self._tasks, self._local, self.count = tasks, local, 0
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self.count = layout, 0
 
     def of(self, run: Generator[Event, Any, None]) -> Generator[Event, Any, None]:
         """The same run, counted."""
@@ -263,20 +264,9 @@ class _Steps:
         with suppress(StopIteration):
             while True:
                 event = run.send(answer)
-                if isinstance(event, Ask):
-                    self.count += len(event.cohort) * self._each(event.request)
+                if isinstance(event, Call):
+                    self.count += len(event.cohort) * event.request.gradients(self._layout, event.cohort.local)
                 answer = yield event
-
-    def _each(self, request: Request) -> int:
-        """Steps of one client."""
-        match request:
-            case Train(first=first):
-                return self._local - (first is not None)
-            case TaskUpdates():
-                return self._tasks * self._local
-            case TaskGradients():
-                return self._tasks
-        return 0
 
 
 def _synchronise(engine: Engine) -> None:

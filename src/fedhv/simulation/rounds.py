@@ -16,9 +16,10 @@ from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, LocalTraining, sample_cohort
 from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.exchange import Call, Memories, no_memories
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.intake import Intake
-from fedhv.protocol.messages import Refusal, Replies, Request
+from fedhv.protocol.request import Refusal, Replies, check_request
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, worst_task
@@ -87,14 +88,6 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A run waits for the answers of a cohort."""
-
-    request: Request
-    cohort: Cohort
-
-
-@dataclass(frozen=True)
 class Assess:
     """A run waits for the evaluation of a model."""
 
@@ -102,7 +95,7 @@ class Assess:
     reference: float
 
 
-Event = Ask | Assess | Round | FedHVError
+Event = Call | Assess | Round | FedHVError
 """What a run hands out: something it waits for, a finished round, or why it cannot go on."""
 
 
@@ -134,16 +127,19 @@ def rounds(
     state: State,
     start: int = 0,
     baseline: float | None = None,
+    memories: Memories | None = None,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
-    an uninterrupted run gives. What it hands out (`Ask`, `Assess`) may be answered together with other runs'.
-    `baseline` is the largest test loss of the first evaluation, where it lies before `start`.
+    an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
+    `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `memories` are what
+    clients keep; a run that goes on needs those of its checkpoint.
     """
+    memories = no_memories() if memories is None else memories
     for t in range(start, plan.rounds):
         tally, before = Tally(), state
-        state = yield from _play(layout, population, method, plan, before, t, tally)
+        state = yield from _play(layout, population, method, plan, before, t, tally, memories)
         if not bool(state.model.isfinite().all()):
             raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
         if not bool(state.weights.isfinite().all()):
@@ -166,7 +162,14 @@ def rounds(
 
 
 def _play(
-    layout: Layout, population: Population, method: Method, plan: Plan, state: State, t: int, tally: Tally
+    layout: Layout,
+    population: Population,
+    method: Method,
+    plan: Plan,
+    state: State,
+    t: int,
+    tally: Tally,
+    memories: Memories,
 ) -> Generator[Event, Any, State]:
     """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
     while True:
@@ -177,7 +180,7 @@ def _play(
             cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local, attempt)
             conversation = method.round(state)
             check_conversation(method, conversation)
-            after = yield from _converse(conversation, replace(cohort, intake=intake), intake, layout, tally)
+            after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
             check_state(method, after, state)
             return after
         except TooFewReplies as few:
@@ -191,19 +194,27 @@ def _play(
 
 
 def _converse(
-    conversation: Conversation, cohort: Cohort, intake: Intake, layout: Layout, tally: Tally
+    conversation: Conversation,
+    method: str,
+    cohort: Cohort,
+    intake: Intake,
+    layout: Layout,
+    tally: Tally,
+    memories: Memories,
 ) -> Generator[Event, Any, State]:
     """One attempt: the method asks, those of the cohort who are still taking part answer."""
     replies: Replies | None = None
     while True:
         try:
-            request = conversation.send(replies)
+            request = check_request(conversation.send(replies), method)
         except StopIteration as end:
+            for memory in memories.values():
+                memory.round.clear()
             after: State = end.value
             return after
         asked, (cohort, refused) = len(cohort), intake.present(request, cohort)
         if len(cohort):
-            answered: Replies = yield Ask(request, cohort)
+            answered: Replies = yield Call(request, cohort, intake, memories)
             replies, cohort = answered, answered.cohort
             refused = [*refused, *answered.refused]
         asked -= sum(not refusal.asked for refusal in refused)
@@ -258,9 +269,9 @@ def simulate_together(
         if ended:
             between()
         began, present = time.perf_counter(), list(waiting)
-        asks = {i: event for i, event in waiting.items() if isinstance(event, Ask)}
+        asks = {i: event for i, event in waiting.items() if isinstance(event, Call)}
         with gpu_memory():
-            replies = engine.ask_together([(ask.request, ask.cohort) for ask in asks.values()])
+            replies = engine.ask_together(list(asks.values()))
             answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
             for i, event in waiting.items():
                 if isinstance(event, Assess):

@@ -1,0 +1,38 @@
+"""ContinueTraining: training whose first step is known already. Down w; up Δθ_k. FedCMOO's last exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.fields import tensor
+from fedhv.protocol.request import Reply
+from fedhv.protocol.requests.train import Train, TrainReply, task_weights
+from fedhv.protocol.script import Descend, Member, Script
+
+
+@dataclass(frozen=True)
+class ContinueTraining(Train):
+    """Local training after `TaskGradients` of the same round, with weights that were found since.
+
+    The clients have θᵗ and their task gradients. The first step applies these, Σ wᵢ∇ℓᵢ; K − 1 more follow.
+    """
+
+    name: ClassVar[str] = "continue_training"
+    reply: ClassVar[type[Reply]] = TrainReply
+
+    model: Tensor = tensor("d", known=True)
+
+    def answer(self, me: Member) -> Script:
+        """From the model and the gradients that the client keeps."""
+        w = task_weights(self.weights, me.layout)
+        first = w.to(self.model) @ me.memory.round["gradients"]
+        return TrainReply((yield Descend(self.model, w, first=first)), None)
+
+    def gradients(self, layout: Layout, local: LocalTraining) -> int:
+        """The first of the K steps needs none."""
+        return local.steps - 1

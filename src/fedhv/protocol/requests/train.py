@@ -1,0 +1,102 @@
+"""Train: K local steps on the weighted loss, and a report of the m losses before them. Down θ, w; up Δθ_k, F̂_k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.aggregation import Aggregate, aggregate_reports
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.fields import Shape, server_side, tensor
+from fedhv.protocol.request import Replies, Reply, Request
+from fedhv.protocol.script import Descend, Losses, Member, Script
+from fedhv.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class TrainReply(Reply):
+    """Δθ_k and F̂_k."""
+
+    update: Tensor = tensor("d", bound="update")
+    report: Tensor | None = tensor("m", default=None, small=True, combine="each", bound="report", corruptible=False)
+
+
+@dataclass(frozen=True)
+class TrainReplies(Replies):
+    """The mean update, and every client's report (M × m)."""
+
+    mean_update: Tensor
+    reports: Tensor | None
+
+    def mean_report(self) -> Tensor:
+        """F̂ᵗ, the mean of the clients' reports, in double precision."""
+        return self.report("mean")
+
+    def report(self, aggregate: Aggregate, trim: float = 0.0) -> Tensor:
+        """F̂ᵗ as the mean, the median or the trimmed mean of the clients' reports, in double precision."""
+        if self.reports is None:
+            raise InputError('This request asked for no report. Ask for one: Train(…, report="all").')
+        return aggregate_reports(self.reports.double(), aggregate, trim)
+
+
+@dataclass(frozen=True)
+class Train(Request):
+    """K local steps on Σ wᵢℓᵢ, and before them, at the received model, a report of the m losses.
+
+    Attributes:
+        model: θᵗ.
+        weights: wᵗ, held fixed for all K steps; None means 1/m each and sends nothing.
+        report: The budget B_rep of the report; None asks for no report.
+        each: Whether `replies.each` should hold every client's reply; the server then holds M updates.
+    """
+
+    name: ClassVar[str] = "train"
+    reply: ClassVar[type[Reply]] = TrainReply
+    trains: ClassVar[bool] = True
+
+    model: Tensor = tensor("d")
+    weights: Tensor | None = tensor("m", default=None, small=True)
+    report: ReportBudget | None = None
+    each: bool = server_side(False)
+
+    def answer(self, me: Member) -> Script:
+        """The report is taken at the received model, before local training."""
+        losses = None
+        if self.report is not None:
+            losses = yield Losses(self.model, me.report_examples(self.report))
+        update = yield Descend(self.model, task_weights(self.weights, me.layout))
+        return TrainReply(update, losses)
+
+    def asks_for(self, name: str) -> bool:
+        """A report only where there is a budget for it."""
+        return name != "report" or self.report is not None
+
+    def replies(self, answers: Replies) -> TrainReplies:
+        """The mean update and the reports."""
+        return answers.named(TrainReplies, mean_update=answers.means["update"], reports=answers.stacks["report"])
+
+    # Clients return parameters, not differences: that is what Flower's clipping and noise modules expect.
+
+    def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
+        """θ_k after local training, and the report."""
+        report = {} if reply.report is None else {"report": reply.report}
+        return {"model": self.model + reply.update} | report
+
+    def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
+        """The server takes the difference."""
+        return self.reply(found["model"].to(self.model) - self.model, found.get("report"))  # type: ignore[call-arg]
+
+    def wire_shapes(self, layout: Layout) -> dict[str, Shape]:
+        """Parameters in the place of the update."""
+        shapes = super().wire_shapes(layout)
+        return {"model": shapes.pop("update")} | shapes
+
+
+def task_weights(weights: Tensor | None, layout: Layout) -> Tensor:
+    """The weights of a request, or 1/m each where it has none."""
+    return torch.full((layout.tasks,), 1 / layout.tasks) if weights is None else weights

@@ -1,0 +1,168 @@
+"""What a client does for a request, as a short script over a few computations.
+
+A script yields computations and is sent their results, as a method yields requests. It is written for one client; an
+engine computes one client's after the other, or advances the scripts of a cohort in step and computes what all of them
+wait for at once. A list of computations is answered by the list of their results.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedhv.problem.parameters import Layout
+from fedhv.problem.random import Purpose
+from fedhv.protocol.cohort import Cohort, LocalTraining, ReportBudget, report_positions
+from fedhv.protocol.compression import Compressed, compress
+from fedhv.protocol.local import Term
+
+Script = Generator[Any, Any, Any]
+"""Yields a `Computation` or a list of them, is sent the results, returns the client's `Reply`."""
+
+GRADIENT_PART = 1_000_000
+"""Parts from here on are single gradients, so that they share no random stream with task-wise training."""
+
+
+@dataclass
+class Memory:
+    """What one client keeps: `round` until the round ends, `run` until the run ends (it is saved in checkpoints)."""
+
+    round: dict[str, Tensor] = field(default_factory=dict)
+    run: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client of a cohort, as a request's script sees it.
+
+    Attributes:
+        client: k.
+        cohort: Fixes the round, the seed and how clients train.
+        layout: Of the model.
+        examples: n_k, how many examples it holds.
+        memory: What it keeps between exchanges and rounds.
+    """
+
+    client: int
+    cohort: Cohort
+    layout: Layout
+    examples: int
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def local(self) -> LocalTraining:
+        """How it trains."""
+        return self.cohort.local
+
+    def stream(self, purpose: Purpose, part: int = 0) -> np.random.Generator:
+        """Its random stream for one purpose in this round."""
+        return self.cohort.stream(purpose, self.client, part)
+
+    def report_examples(self, budget: ReportBudget) -> np.ndarray:
+        """The positions of the examples that a report with this budget B_rep uses."""
+        return report_positions(self.stream(Purpose.REPORT), self.examples, self.local, budget)
+
+
+class Worker(ABC):
+    """Who computes for one client; `protocol.client.Client` does."""
+
+    @abstractmethod
+    def losses(self, theta: Tensor, positions: np.ndarray, k: int) -> Tensor:
+        """The m mean losses of client k at θ, in evaluation mode, on these of its examples."""
+
+    @abstractmethod
+    def descend(self, work: Descend, me: Member) -> Tensor:
+        """Δθ_k after local training."""
+
+    @abstractmethod
+    def gradient_of(self, work: Gradient, me: Member) -> Tensor:
+        """The gradient of the weighted loss on one minibatch."""
+
+
+class Computation(ABC):
+    """One step of a script. Engines compute the package's own for a whole cohort at once; others client by client."""
+
+    @abstractmethod
+    def alone(self, worker: Worker, me: Member) -> Any:
+        """Its result for one client."""
+
+
+@dataclass(frozen=True, eq=False)
+class Losses(Computation):
+    """The m mean losses at a model, in evaluation mode, on clean examples.
+
+    Attributes:
+        at: θ.
+        on: Positions in the client's list of examples.
+    """
+
+    at: Tensor
+    on: np.ndarray
+
+    def alone(self, worker: Worker, me: Member) -> Tensor:
+        """F̂_k."""
+        return worker.losses(self.at, self.on, me.client)
+
+
+@dataclass(frozen=True, eq=False)
+class Descend(Computation):
+    """K local steps on Σ wᵢℓᵢ plus other terms, from a model; the result is the update Δθ_k.
+
+    Attributes:
+        start: θ.
+        weights: w, held fixed; None means 1/m each.
+        part: Which part of the client's random streams; the tasks that train alone have one each.
+        first: The gradient of the first step, where it is known already.
+        terms: Of the local objective beside the tasks' losses.
+    """
+
+    start: Tensor
+    weights: Tensor
+    part: int = 0
+    first: Tensor | None = None
+    terms: tuple[Term, ...] = ()
+
+    def alone(self, worker: Worker, me: Member) -> Tensor:
+        """Δθ_k."""
+        return worker.descend(self, me)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Computation):
+    """∇ Σ wᵢℓᵢ at a model on one minibatch of the client; each `part` has a minibatch of its own."""
+
+    at: Tensor
+    weights: Tensor
+    part: int = 0
+
+    def alone(self, worker: Worker, me: Member) -> Tensor:
+        """The gradient, one number for every parameter."""
+        return worker.gradient_of(self, me)
+
+
+@dataclass(frozen=True, eq=False)
+class Compress(Computation):
+    """The shared part of m task gradients (m × d), compressed to `extra_upload` × d scalars by a randomised SVD."""
+
+    gradients: Tensor
+    extra_upload: float
+
+    def alone(self, worker: Worker, me: Member) -> Compressed:
+        """The two factors."""
+        return compress(me.layout.shared(self.gradients).T, self.extra_upload, me.stream(Purpose.COMPRESSION))
+
+
+def play(script: Script, compute: Callable[[Computation], Any]) -> Any:
+    """Play one client's script to its end; returns its reply."""
+    try:
+        wanted = next(script)
+        while True:
+            result = [compute(each) for each in wanted] if isinstance(wanted, list) else compute(wanted)
+            wanted = script.send(result)
+    except StopIteration as end:
+        return end.value
