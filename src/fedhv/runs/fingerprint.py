@@ -1,0 +1,94 @@
+"""What fixes the numbers of a run beside its setting: the data, the model, the tasks and the method's code.
+
+A folder's `config.toml` keeps a digest of each. A run whose digests differ is another run, so its results are never
+shown in answer to the new question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.methods.base import Method
+from fedhv.problem.parameters import Network
+from fedhv.problem.problem import Problem
+from fedhv.support.code import digest, digest_arrays
+
+NUMERICS = 2
+"""Grows with every version of the package that gives other numbers for the same question."""
+
+Fingerprint = dict[str, str | int]
+
+WHAT = {
+    "inputs": "the training inputs",
+    "targets": "the training targets",
+    "test": "the test examples",
+    "clients": "which client holds which examples",
+    "model": "the model",
+    "tasks": "the tasks (names, losses, scores)",
+    "preparation": "how inputs are prepared or augmented",
+    "method": "the method's code",
+    "numerics": "the version of the package's numbers",
+}
+"""What a message calls each digest."""
+
+_KEPT = "_fingerprint"
+
+
+def fingerprint(problem: Problem, method: Method) -> Fingerprint:
+    """The digests of a run, by what they are of. Those of a problem are computed once and kept with it."""
+    kept = vars(problem).get(_KEPT)
+    if kept is None:
+        kept = vars(problem)[_KEPT] = _of_problem(problem)
+    return kept | {"method": digest(type(method)), "numerics": NUMERICS}
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two fingerprints, in words."""
+    return [words for name, words in WHAT.items() if old.get(name) != new.get(name)]
+
+
+def _of_problem(problem: Problem) -> Fingerprint:
+    return {
+        "inputs": digest_arrays(list(_arrays(problem.train.inputs))),
+        "targets": digest_arrays(list(_arrays(problem.train.targets))),
+        "test": digest_arrays(list(_arrays((problem.test.inputs, problem.test.targets)))),
+        "clients": digest_arrays([problem.clients.indices, problem.clients.offsets]),
+        "model": _of_model(problem),
+        "tasks": digest([(task.name, task.loss, task.score, task.outputs) for task in problem.tasks]),
+        "preparation": digest(problem.prepare, problem.augment),
+    }
+
+
+def _of_model(problem: Problem) -> str:
+    """Its code, its structure, and the values that no run trains (buffers and frozen parameters)."""
+    module = Network(problem.model, len(problem.tasks), problem.heads, "cpu").module
+    kinds = {type(each) for each in module.modules()}
+    own = sorted(
+        (kind for kind in kinds if not kind.__module__.startswith("torch.")), key=lambda kind: kind.__qualname__
+    )
+    shapes = [(name, tuple(value.shape), value.requires_grad) for name, value in module.named_parameters()]
+    fixed = [value for _, value in _fixed(module)]
+    return digest(problem.model, own, repr(module), shapes, problem.heads, digest_arrays(fixed))
+
+
+def _fixed(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_buffers()
+    yield from ((name, value.detach()) for name, value in module.named_parameters() if not value.requires_grad)
+
+
+def _arrays(data: Any) -> Iterator[Any]:
+    """Every array of inputs or targets, whatever holds them."""
+    if isinstance(data, Tensor):
+        yield data.detach().cpu().numpy()
+    elif isinstance(data, Mapping):
+        for key in sorted(data):
+            yield from _arrays(data[key])
+    elif isinstance(data, list | tuple):
+        for each in data:
+            yield from _arrays(each)
+    elif data is not None:
+        yield data

@@ -1,0 +1,187 @@
+"""A digest of what a piece of code computes: it changes when the code changes, not when it is moved or commented.
+
+Functions and classes of a user's own are followed into whatever they use of their own module; those of installed
+libraries are known by their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import inspect
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+PLAIN = (str, bytes, bool, int, float, complex, type(None))
+
+
+def digest(*things: Any) -> str:
+    """A short digest of values, functions, classes and objects that are made of them."""
+    found = hashlib.blake2b(digest_size=12)
+    for thing in things:
+        for part in _parts(thing, {}):
+            found.update(part.encode())
+            found.update(b"\0")
+    return found.hexdigest()
+
+
+def digest_arrays(arrays: Sequence[Any]) -> str:
+    """A digest of every element of some arrays, with their types and shapes; about a second for a gigabyte."""
+    found = hashlib.blake2b(digest_size=16)
+    for each in arrays:
+        array = np.asarray(each)
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        if array.flags.c_contiguous:
+            found.update(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+        else:
+            for row in array:  # row by row: a copy of all of it might not fit into memory
+                found.update(np.ascontiguousarray(row).tobytes())
+    return found.hexdigest()
+
+
+def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """The texts that stand for a thing."""
+    if isinstance(thing, PLAIN):
+        yield repr(thing)
+        return
+    if id(thing) in seen:
+        yield "seen"
+        return
+    seen[id(thing)] = thing  # held, so that no other object gets its id
+    match thing:
+        case Mapping():
+            for key, value in sorted(thing.items(), key=lambda pair: repr(pair[0])):
+                yield f"key {key!r}"
+                yield from _parts(value, seen)
+        case list() | tuple():
+            yield f"{type(thing).__name__} of {len(thing)}"
+            for each in thing:
+                yield from _parts(each, seen)
+        case functools.partial():
+            yield "partial"
+            yield from _parts((thing.func, thing.args, thing.keywords), seen)
+        case MethodType():
+            yield from _parts((thing.__self__, thing.__func__), seen)
+        case FunctionType() | type():
+            yield from _code(thing, seen)
+        case ModuleType():
+            yield f"module {thing.__name__}"
+        case np.ndarray():
+            yield digest_arrays([thing])
+        case _ if hasattr(thing, "detach") and hasattr(thing, "numpy"):  # a tensor
+            yield digest_arrays([thing.detach().cpu().numpy()])
+        case _ if dataclasses.is_dataclass(thing):
+            yield from _code(type(thing), seen)
+            yield from _parts({f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}, seen)
+        case _:
+            yield from _code(type(thing), seen)
+            if getattr(thing, "__dict__", None) and not _installed(type(thing)):
+                yield from _parts(thing.__dict__, seen)
+            elif callable(thing) and hasattr(thing, "__qualname__"):
+                yield f"{getattr(thing, '__module__', '')}.{thing.__qualname__}"
+
+
+def _code(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """A function or class: its name where it is installed, else its source and what that uses."""
+    if _installed(thing):
+        yield f"{thing.__module__}.{thing.__qualname__}"
+        yield from _closure(thing, seen)
+        return
+    source = _source(thing)
+    yield source if source is not None else "code"
+    if isinstance(thing, type):
+        for base in thing.__bases__:
+            if base is not object:
+                yield from _parts(base, seen)
+    for function in _functions(thing):
+        if source is None:
+            yield from _bytecode(function.__code__)
+        yield from _closure(function, seen)
+        yield from _parts([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()], seen)
+        for name in sorted(_names(function.__code__)):
+            if name in function.__globals__:
+                used = function.__globals__[name]
+                yield f"uses {name}"
+                if isinstance(used, (*PLAIN, tuple, FunctionType, type, functools.partial)):
+                    yield from _parts(used, seen)
+
+
+def _closure(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """The variables that a function carries with it."""
+    for cell in getattr(thing, "__closure__", None) or ():
+        try:
+            yield from _parts(cell.cell_contents, seen)
+        except ValueError:  # not set yet
+            yield "empty"
+
+
+def _functions(thing: Any) -> list[FunctionType]:
+    """The functions of a class, or the function itself."""
+    if isinstance(thing, FunctionType):
+        return [thing]
+    found = []
+    for value in vars(thing).values():
+        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        inner = inspect.unwrap(inner) if callable(inner) else inner
+        if isinstance(inner, FunctionType) and inner.__module__ == thing.__module__:
+            found.append(inner)
+    return found
+
+
+def _source(thing: Any) -> str | None:
+    """The source without comments, docstrings and layout; None where there is none, as for what is typed in, or no clear one."""
+    if thing.__name__ == "<lambda>":
+        return None  # its lines may hold others too
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError, SyntaxError):  # a lambda inside a larger expression may not parse by itself
+        return None
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and isinstance(body, list):
+            first = body[0] if body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _bytecode(code: CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _bytecode(constant)
+        else:
+            yield repr(constant)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that a function looks up, in its inner functions too."""
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _installed(thing: Any) -> bool:
+    """Whether code belongs to a library (or to this package), whose version stands for it."""
+    name = getattr(thing, "__module__", None) or ""
+    if name.split(".")[0] in ("fedhv", "builtins", "torch", "numpy"):
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is not None and file.startswith(_library_folders())
