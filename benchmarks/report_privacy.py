@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from fedhv.protocol.messages import Train
 
 import fedhv
 from fedhv.engines import Choice, Engine
 from fedhv.engines.privacy import PrivateReports, ReportPrivacy, spent
 from fedhv.problem.problem import Problem
-from fedhv.protocol.messages import Train
 from fedhv.runs.resolve import resolve
 from fedhv.theory import measured_report_error, report_errors
 

@@ -18,7 +18,12 @@ import fedhv
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-BESIDE_CODE = ("fedhv/py.typed", "fedhv/settings/*.toml", "fedhv/report/assets/*", "fedhv/paper/published_tables/*.toml")
+BESIDE_CODE = (
+    "fedhv/py.typed",
+    "fedhv/settings/*.toml",
+    "fedhv/report/assets/*",
+    "fedhv/paper/published_tables/*.toml",
+)
 AROUND = {"PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", ".gitignore"}
 MODULES = {"Pillow": "PIL", "mkdocs-material": "mkdocs", "mkdocstrings-python": "mkdocstrings"}
 """What distributions are imported as, where the two names differ."""

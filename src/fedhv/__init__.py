@@ -6,7 +6,7 @@ from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.tasks import Task, classification, multilabel, regression
-from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Replies, Reply, Request
 from fedhv.protocol.requests import ContinueTraining, GramTerms, TaskGradients, TaskUpdates, Train
 from fedhv.runs.calibration import calibrate

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import Train
 from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
 from fedhv.engines import Sequential, Stacked, stacked
 from fedhv.protocol.cohort import sample_cohort
-from fedhv.protocol.messages import Train
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (1.6, 1.4)

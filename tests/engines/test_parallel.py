@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import Train
 from problems import everything_random
 from torch import nn
 
@@ -15,7 +16,6 @@ from fedhv import FSMGDA, FedCMOO, FedHV, FedHVError, LocalTraining, Problem, Un
 from fedhv.engines import Parallel, Sequential, choose_engine
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import sample_cohort
-from fedhv.protocol.messages import Train
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (3.0, 3.0)

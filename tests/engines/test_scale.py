@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import TaskGradients, Train, TrainReply, collect
 from problems import Small, everything_random, examples
 from torch import Tensor
 
@@ -19,7 +20,6 @@ from fedhv.engines.parts import in_parts, parts
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients
 from fedhv.protocol.cohort import sample_cohort
-from fedhv.protocol.messages import TaskGradients, Train, TrainReply, collect
 from fedhv.simulation.rounds import Plan, simulate
 
 MILLION = 1_000_000

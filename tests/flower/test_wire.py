@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import GramTerms, TaskUpdates, Train
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from problems import everything_random
 
@@ -27,7 +28,6 @@ from fedhv.flower.wire import (
 )
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import LocalTraining, sample_cohort
-from fedhv.protocol.messages import GramTerms, TaskUpdates, Train
 from flower.local_grid import LocalGrid
 
 PROBLEM = everything_random()

@@ -67,12 +67,12 @@ rank is ⌊4 · 2/(2√4)⌋ = 2: the compression loses nothing, C_k = A_k, D_k 
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import GramTermReplies, TaskGradientReplies, TaskGradientsReply
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.engines import Sequential
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.compression import Compressed
-from fedhv.protocol.messages import GramTermReplies, TaskGradientReplies, TaskGradientsReply
 from fedhv.simulation.rounds import Plan, simulate
 
 RATES = {"server_lr": 2.0, "local_lr": 0.5}

@@ -3,6 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import (
+    GramTermReplies,
+    TaskGradientReplies,
+    TaskGradientsReply,
+    TaskUpdateReplies,
+    TrainReplies,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import TASKS, Number, Point, everything_random, examples, quadratic
@@ -32,13 +39,6 @@ from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, minibatches, sample_cohort
 from fedhv.protocol.compression import Compressed
-from fedhv.protocol.messages import (
-    GramTermReplies,
-    TaskGradientReplies,
-    TaskGradientsReply,
-    TaskUpdateReplies,
-    TrainReplies,
-)
 from fedhv.simulation.rounds import Plan, simulate
 
 COHORT = Cohort([0, 1], round=0, seed=0, local=LocalTraining())

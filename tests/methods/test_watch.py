@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fedhv.protocol.messages import TrainReplies
 from observers import Watch
 from runs_on_disk import contents
 
@@ -12,7 +13,6 @@ from fedhv.cli.progress import incidents
 from fedhv.cli.tables import incidents as summary_lines
 from fedhv.methods.base import State, drive
 from fedhv.methods.watch import ReferenceBreached, breaches
-from fedhv.protocol.messages import TrainReplies
 from fedhv.runs.job import Interrupted
 from fedhv.theory.diagnosis import diagnose
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import TaskGradients, Train
 from observers import Watch
 from safetensors.torch import load_file
 from torch import nn
@@ -17,7 +18,6 @@ from fedhv.engines.rehearsal import rehearse
 from fedhv.problem.parameters import Network, initial_model
 from fedhv.protocol.compression import inner_products
 from fedhv.protocol.evaluation import Evaluation, TaskScore
-from fedhv.protocol.messages import TaskGradients, Train
 from fedhv.runs.job import Interrupted
 from fedhv.simulation.divergence import check_explosion
 from fedhv.support.errors import Diverged

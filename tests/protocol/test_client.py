@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import TaskGradientReplies, TaskGradientsReply
 from problems import TASKS, Noise, Small, examples, quadratic
 from torch import nn
 
@@ -12,7 +13,6 @@ from fedhv.problem.random import Purpose
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, minibatches, report_positions
 from fedhv.protocol.compression import Compressed
-from fedhv.protocol.messages import TaskGradientReplies, TaskGradientsReply
 
 
 def problem(model=Small, tasks=TASKS, sizes=(7, 30), **options):

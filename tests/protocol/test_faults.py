@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import TaskGradients, TaskUpdates, Train
 from observers import Watch
 from problems import quadratic
 from runs_on_disk import contents
@@ -18,7 +19,6 @@ from fedhv.methods.weights import inverse_slack_weights
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.faults import Fault, Faults
 from fedhv.protocol.intake import Intake
-from fedhv.protocol.messages import TaskGradients, TaskUpdates, Train
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.config import load_setting, setting_from_tables

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from fedhv.protocol.messages import TrainReplies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from fedhv import FedHV, InputError, Uniform, run
 from fedhv.methods.base import State, drive
 from fedhv.methods.weights import capped_weights
 from fedhv.protocol.aggregation import aggregate_reports, trimmed_away
-from fedhv.protocol.messages import TrainReplies
 from fedhv.protocol.screening import Screening
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting

@@ -6,13 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import everything_random
-
-from fedhv import InputError
-from fedhv.protocol.client import Client
-from fedhv.protocol.cohort import LocalTraining, sample_cohort
-from fedhv.protocol.compression import stack_shape
-from fedhv.protocol.intake import Intake
 from fedhv.protocol.messages import (
     GramTerms,
     GramTermsReply,
@@ -24,6 +17,13 @@ from fedhv.protocol.messages import (
     TrainReply,
     collect,
 )
+from problems import everything_random
+
+from fedhv import InputError
+from fedhv.protocol.client import Client
+from fedhv.protocol.cohort import LocalTraining, sample_cohort
+from fedhv.protocol.compression import stack_shape
+from fedhv.protocol.intake import Intake
 from fedhv.protocol.screening import Screening, TooFewReplies
 
 RULES = Screening(max_update=10.0, max_report=5.0)

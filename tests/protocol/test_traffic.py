@@ -2,13 +2,6 @@
 
 import pytest
 import torch
-
-from fedhv import FSMGDA, FedCMOO, FedHV, State, Uniform, run
-from fedhv.benchmarks.models import CIFARNet, LeNet
-from fedhv.methods import drive
-from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import Cohort, LocalTraining
-from fedhv.protocol.compression import Compressed
 from fedhv.protocol.messages import (
     GramTermReplies,
     GramTerms,
@@ -20,6 +13,13 @@ from fedhv.protocol.messages import (
     Train,
     TrainReplies,
 )
+
+from fedhv import FSMGDA, FedCMOO, FedHV, State, Uniform, run
+from fedhv.benchmarks.models import CIFARNet, LeNet
+from fedhv.methods import drive
+from fedhv.problem.parameters import Layout
+from fedhv.protocol.cohort import Cohort, LocalTraining
+from fedhv.protocol.compression import Compressed
 from fedhv.protocol.traffic import Traffic, traffic
 
 D, SHARED, HEAD = 1_726_508, 1_685_888, 20_310

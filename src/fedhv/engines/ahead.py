@@ -50,7 +50,10 @@ class Ahead:
         return {key[1] for key in self._foreseen}
 
     def _draw(self, cohort: Cohort, k: int, part: int, shape: Shape) -> Draws:
-        return draw_minibatches(self._problem, cohort, k, shape.minibatches, part)
+        steps = shape.minibatches
+        if shape.unequal:
+            steps = cohort.local.steps_of(len(self._problem.clients[k])) - shape.known
+        return draw_minibatches(self._problem, cohort, k, steps, part)
 
 
 def _key(cohort: Cohort, k: int, part: int, shape: Shape) -> Key:

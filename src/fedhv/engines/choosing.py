@@ -14,7 +14,7 @@ from fedhv.engines.parallel import Parallel, can_fork
 from fedhv.engines.sequential import Sequential
 from fedhv.engines.stacked import Stacked
 from fedhv.problem.problem import Problem
-from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.local import LocalTraining
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
 

@@ -65,6 +65,7 @@ class Stacked(Engine):
         self.foresees = on_gpu
         self._recorder = Recorder(self.device)
         self._sizes: dict[Shape, set[int]] = {}
+        self._largest = int(problem.clients.sizes.max())
         self._ahead = Ahead(problem)
         self.most = Portion(
             SCALARS // self.layout.d,
@@ -132,7 +133,7 @@ class Stacked(Engine):
         """The results of computations of many clients: equal kinds together."""
         kinds: dict[Any, list[int]] = {}
         for i, (work, me) in enumerate(waiting):
-            kinds.setdefault(_kind(work, me), []).append(i)
+            kinds.setdefault(self._kind(work, me), []).append(i)
         results: list[Any] = [None] * len(waiting)
         for places in kinds.values():
             some = [waiting[i] for i in places]
@@ -150,10 +151,28 @@ class Stacked(Engine):
                 results[i] = result
         return results
 
+    def _kind(self, work: Computation, me: Member) -> tuple[Any, ...]:
+        """What computations must have in common to be computed together."""
+        match work:
+            case Losses(at=theta):
+                return Losses, id(theta)
+            case Descend() | Gradient():
+                return Descend, Trajectory.of(work, me).shape(self._largest)
+            case Compress(extra_upload=extra_upload):
+                return Compress, extra_upload
+        return (type(work),)
+
     def _moved(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
         """The updates or gradients of trajectories of one shape, as rows of one tensor."""
         stack = [Trajectory.of(work, me) for work, me in some if isinstance(work, Descend | Gradient)]
-        return list(self._compute(stack, stack[0].shape).unbind())
+        shape = stack[0].shape(self._largest)
+        found = self._compute(stack, shape)
+        if shape.keeps:
+            found, *state = torch.split(found, [self.layout.d, *shape.rule.widths(self.layout.d)], dim=1)
+            for i, (work, me) in enumerate(some):
+                if isinstance(work, Descend):
+                    me.keep_optimiser_state(work.part, [each[i].clone() for each in state])
+        return list(found.unbind())
 
     def _compress(self, some: Sequence[Waiting]) -> list[Compressed]:
         """What clients send of their task gradients, compressed together as far as memory allows."""
@@ -265,10 +284,10 @@ class Stacked(Engine):
         for j, (t, (positions, _)) in enumerate(zip(stack, draws, strict=True)):
             # A client with fewer examples than a minibatch repeats its first one, which then has no share.
             size = positions.shape[1]
-            index[:, j] = self.problem.clients[t.client][_padded(positions, b)]
+            index[: len(positions), j] = self.problem.clients[t.client][_padded(positions, b)]
             shares[j, :size] = 1 / size
         torch.manual_seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part))
-        inputs = {
+        inputs: dict[str, Tensor] = {
             "theta": torch.stack([t.model for t in stack]),
             "weights": torch.stack([t.weights for t in stack]).to(self.device),
             "index": self._tensor(index),
@@ -280,6 +299,13 @@ class Stacked(Engine):
             inputs["effects"] = self._tensor(np.stack(effects, axis=1))
         if shape.known:
             inputs["first"] = torch.stack([t.first for t in stack if t.first is not None])
+        if shape.unequal:
+            done = np.array([t.steps + shape.known for t in stack])
+            active = np.arange(shape.minibatches + shape.known)[:, None] < done
+            inputs["active"] = self._tensor(active[..., None])
+        if shape.resumes:
+            states = zip(*(t.state for t in stack), strict=True)
+            inputs |= {f"state{i}": torch.stack(each) for i, each in enumerate(states)}
         for i in range(len(shape.terms)):
             term = stack_terms([t.terms[i] for t in stack])
             inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
@@ -296,7 +322,8 @@ class Stacked(Engine):
             rate: Tensor,
             effects: Tensor | None = None,
             first: Tensor | None = None,
-            **terms: Tensor,
+            active: Tensor | None = None,
+            **more: Tensor,
         ) -> Tensor:
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
                 draws = None if effects is None else effects[step].flatten(0, 1)
@@ -309,8 +336,18 @@ class Stacked(Engine):
             if shape.single:
                 return next(steps)(theta)
             known: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
-            added = [_term(kind, i, terms) for i, kind in enumerate(shape.terms)]
-            return descend(theta, (g for source in (known, steps) for g in source), rate, shape.rule, added) - theta
+            state = tuple(more[f"state{i}"] for i in range(len(more)) if f"state{i}" in more)
+            after, state = descend(
+                theta,
+                (g for source in (known, steps) for g in source),
+                rate,
+                shape.rule,
+                [_term(kind, i, more) for i, kind in enumerate(shape.terms)],
+                clip=shape.clip,
+                state=state,
+                active=active,
+            )
+            return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
 
         return run
 
@@ -326,18 +363,6 @@ def _evenly(many: Any, most: int) -> list[Any]:
     count = -(-len(many) // most)
     bounds = [-(-len(many) * i // count) for i in range(count + 1)]
     return [many[start:end] for start, end in pairwise(bounds)]
-
-
-def _kind(work: Computation, me: Member) -> tuple[Any, ...]:
-    """What computations must have in common to be computed together."""
-    match work:
-        case Losses(at=theta):
-            return Losses, id(theta)
-        case Descend() | Gradient():
-            return Descend, Trajectory.of(work, me).shape
-        case Compress(extra_upload=extra_upload):
-            return Compress, extra_upload
-    return (type(work),)
 
 
 def _term(kind: tuple[Any, ...], i: int, tensors: dict[str, Tensor]) -> Term:

@@ -22,9 +22,11 @@ class Trajectory:
         model: θ.
         weights: w.
         part: Which part of the client's random stream.
+        steps: How many gradients it computes.
         single: Whether it is a single gradient.
         first: The gradient of the first step, where it is known already.
         terms: Of the local objective beside the tasks' losses.
+        state: Of the optimiser, where it goes on from an earlier round.
     """
 
     cohort: Cohort
@@ -32,24 +34,39 @@ class Trajectory:
     model: Tensor
     weights: Tensor
     part: int = 0
+    steps: int = 1
     single: bool = False
     first: Tensor | None = None
     terms: tuple[Term, ...] = ()
+    state: tuple[Tensor, ...] = ()
 
     @classmethod
     def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
         """What a client's script waits for."""
         if isinstance(work, Gradient):
             return cls(me.cohort, me.client, work.at, work.weights, work.part, single=True)
-        return cls(me.cohort, me.client, work.start, work.weights, work.part, first=work.first, terms=work.terms)
+        return cls(
+            me.cohort,
+            me.client,
+            work.start,
+            work.weights,
+            work.part,
+            steps=me.local.steps_of(me.examples) - (work.first is not None),
+            first=work.first,
+            terms=work.terms,
+            state=me.optimiser_state(work.part),
+        )
 
-    @property
-    def shape(self) -> Shape:
-        """Trajectories of one shape can be stacked."""
+    def shape(self, largest: int) -> Shape:
+        """Trajectories of one shape can be stacked; `largest` is the number of examples of the largest client."""
         local, known = self.cohort.local, self.first is not None
-        steps = 1 if self.single else local.steps - known
+        steps = 1 if self.single else local.steps_of(largest) - known
         kinds = tuple(term.kind for term in self.terms)
-        return Shape(steps, local.batch_size, local.rule, self.single, known, kinds)
+        unequal = local.epochs is not None and not self.single
+        keeps = local.keep_state and not self.single
+        return Shape(
+            steps, local.batch_size, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state)
+        )
 
 
 @dataclass(frozen=True)
@@ -62,3 +79,10 @@ class Shape:
     single: bool
     known: bool
     terms: tuple[tuple[Any, ...], ...] = ()
+    clip: float | None = None
+    unequal: bool = False
+    """Whether clients make different numbers of steps; those that are through wait."""
+    keeps: bool = False
+    """Whether the optimiser's state is wanted beside the update."""
+    resumes: bool = False
+    """Whether the optimiser goes on from an earlier round."""

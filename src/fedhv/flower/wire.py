@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ from torch import Tensor
 
 from fedhv._version import __version__
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import Cohort, LocalTraining
+from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import plain_fields, tensor_fields, tensors_of
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import REQUESTS, Reply, Request
 from fedhv.protocol.script import Memory
 from fedhv.support.errors import InputError, printable
@@ -84,13 +85,12 @@ def encode_request(request: Request, cohort: Cohort, extra: ConfigRecord | None 
 def decode_cohort(content: RecordDict, client: int) -> Cohort:
     """All that fixes what a client does in this round; of the cohort it knows itself alone."""
     config = _config(content)
-    local = LocalTraining(
-        steps=_take(config, "steps", int),
-        batch_size=_take(config, "batch-size", int),
-        learning_rate=_take(config, "learning-rate", float),
-        momentum=_take(config, "momentum", float),
-        sampling=_take(config, "sampling", str),  # LocalTraining checks it
-    )
+    found = {each.name: config.get(f"local.{each.name}") for each in fields(LocalTraining)}
+    values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items() if v is not None}
+    try:
+        local = LocalTraining(**values)
+    except (InputError, TypeError) as error:
+        raise Malformed(f"a way to train that is not possible ({error})") from None
     return Cohort([client], _take(config, "round", int), _take(config, "seed", int), local)
 
 
@@ -268,11 +268,7 @@ def _cohort(cohort: Cohort) -> dict[str, Any]:
     return {
         "round": int(cohort.round),
         "seed": int(cohort.seed),
-        "steps": local.steps,
-        "batch-size": local.batch_size,
-        "learning-rate": float(local.learning_rate),
-        "momentum": float(local.momentum),
-        "sampling": local.sampling,
+        **{f"local.{name}": list(v) if isinstance(v, tuple) else v for name, v in vars(local).items() if v is not None},
     }
 
 

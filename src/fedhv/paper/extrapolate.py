@@ -16,8 +16,9 @@ import torch
 
 from fedhv.engines import Choice, Engine, Sequential
 from fedhv.methods.uniform import Uniform
-from fedhv.protocol.cohort import LocalTraining, ReportBudget, sample_cohort
+from fedhv.protocol.cohort import ReportBudget, sample_cohort
 from fedhv.protocol.exchange import Call
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, setting_from_tables
 from fedhv.runs.job import one_thread

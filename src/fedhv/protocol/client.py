@@ -130,10 +130,20 @@ class Client(Worker):
         known: list[Callable[[Tensor], Tensor]] = [] if work.first is None else [lambda theta: _given(work.first)]
         w = work.weights.to(work.start)
         with self._dropout(cohort, k, work.part):
-            batches = self.minibatches(cohort, k, cohort.local.steps - len(known), work.part)
+            batches = self.minibatches(cohort, k, me.local.steps_of(me.examples) - len(known), work.part)
             rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
             steps = (g for source in (known, rest) for g in source)
-            return descend(work.start, steps, me.local.learning_rate, me.local.rule, work.terms) - work.start
+            theta, state = descend(
+                work.start,
+                steps,
+                me.local.learning_rate,
+                me.local.rule,
+                work.terms,
+                clip=me.local.clip,
+                state=me.optimiser_state(work.part),
+            )
+        me.keep_optimiser_state(work.part, state)
+        return theta - work.start
 
     def gradient_of(self, work: Gradient, me: Member) -> Tensor:
         """The gradient of the weighted loss on one minibatch."""

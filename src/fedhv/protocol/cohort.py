@@ -9,43 +9,11 @@ from typing import Literal
 import numpy as np
 
 from fedhv.problem.random import Purpose, stream, torch_seed
-from fedhv.protocol.local import SGD, UpdateRule
+from fedhv.protocol.local.training import LocalTraining
 from fedhv.support.errors import InputError
 
 ReportBudget = int | Literal["all"]
 """B_rep: so many minibatches, or the client's whole dataset."""
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains: K steps of SGD with momentum on minibatches of b examples at rate η_ℓ.
-
-    `sampling` is "epochs" (shuffled epochs, an incomplete last minibatch dropped, reshuffled until K steps are
-    done) or "replacement" (every minibatch drawn afresh, as the theory has it).
-    """
-
-    steps: int = 10
-    batch_size: int = 32
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    sampling: Literal["epochs", "replacement"] = "epochs"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size"):
-            value = getattr(self, name)
-            if value < 1:
-                raise InputError(f"Local training: `{name}` should be at least 1. Found `{name} = {value}`.")
-        if not 0 < self.learning_rate < np.inf:
-            raise InputError(f"The local learning rate should be positive. Found {self.learning_rate}.")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"`momentum` should be in [0, 1). Found `momentum = {self.momentum}`.")
-        if self.sampling not in ("epochs", "replacement"):
-            raise InputError(f"`sampling` should be 'epochs' or 'replacement'. Found '{self.sampling}'.")
-
-    @property
-    def rule(self) -> UpdateRule:
-        """The update rule of a local step."""
-        return SGD(self.momentum)
 
 
 @dataclass(frozen=True)
@@ -97,7 +65,7 @@ def sample_cohort(
 
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
     """Positions 0 … n−1 of the examples in each step's minibatch, shape (steps, b); b is at most n in epochs."""
-    steps = local.steps if steps is None else steps
+    steps = local.steps_of(n) if steps is None else steps
     if local.sampling == "replacement":
         return rng.integers(n, size=(steps, local.batch_size))
     b = min(local.batch_size, n)

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import Cohort, LocalTraining
+from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import Shape, TensorField, tensor_fields, tensors_of
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.script import Member, Script
 from fedhv.support.errors import InputError
 

@@ -8,7 +8,7 @@ wait for at once. A list of computations is answered by the list of their result
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
-from fedhv.protocol.cohort import Cohort, LocalTraining, ReportBudget, report_positions
+from fedhv.protocol.cohort import Cohort, ReportBudget, report_positions
 from fedhv.protocol.compression import Compressed, compress
-from fedhv.protocol.local import Term
+from fedhv.protocol.local import LocalTraining, Term
 
 Script = Generator[Any, Any, Any]
 """Yields a `Computation` or a list of them, is sent the results, returns the client's `Reply`."""
@@ -62,6 +62,17 @@ class Member:
     def stream(self, purpose: Purpose, part: int = 0) -> np.random.Generator:
         """Its random stream for one purpose in this round."""
         return self.cohort.stream(purpose, self.client, part)
+
+    def optimiser_state(self, part: int) -> tuple[Tensor, ...]:
+        """Where its optimiser stands, where that is kept from round to round; empty for a fresh start."""
+        kept = self.memory.run if self.local.keep_state else {}
+        names = sorted(name for name in kept if name.startswith(f"optimiser.{part}."))
+        return tuple(kept[name] for name in names)
+
+    def keep_optimiser_state(self, part: int, state: Sequence[Tensor]) -> None:
+        """Keep it for the next round, where that is asked for."""
+        if self.local.keep_state:
+            self.memory.run.update({f"optimiser.{part}.{i}": value for i, value in enumerate(state)})
 
     def report_examples(self, budget: ReportBudget) -> np.ndarray:
         """The positions of the examples that a report with this budget B_rep uses."""

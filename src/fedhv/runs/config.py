@@ -16,8 +16,8 @@ import numpy as np
 from fedhv.methods import Method, make_method
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients
-from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.faults import NO_FAULTS, Faults
+from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.screening import Screening
 from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
@@ -83,10 +83,19 @@ class Training:
     Attributes:
         rounds: T.
         batch_size: b, the examples of a minibatch.
-        local_steps: K, the steps of SGD that a client makes in a round.
-        momentum: Of the local steps; it starts afresh for every client and round.
+        local_steps: K, the steps that a client makes in a round.
+        momentum: Of SGD's local steps.
         sampling: "epochs" (shuffled, an incomplete last minibatch dropped, reshuffled until K steps are done) or
             "replacement" (every minibatch drawn afresh, as the theory has it).
+        local_epochs: Passes over a client's examples in place of `local_steps`.
+        optimiser: Of the clients: "sgd", "adam" or "adamw".
+        nesterov: Whether SGD's momentum is Nesterov's.
+        weight_decay: λ of the clients' optimiser.
+        betas: Of Adam.
+        epsilon: Of Adam.
+        clip: The largest norm of a client's gradient; larger ones are scaled down.
+        keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh.
+        schedule: How the clients' learning rate changes over the rounds.
     """
 
     rounds: int
@@ -94,11 +103,39 @@ class Training:
     local_steps: int
     momentum: float = 0.0
     sampling: Literal["epochs", "replacement"] = "epochs"
+    local_epochs: int | None = None
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    betas: tuple[float, ...] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    clip: float | None = None
+    keep_state: bool = False
+    schedule: Schedule = field(default_factory=Schedule)
 
     def __post_init__(self) -> None:
         _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
         if not 0 <= self.momentum < 1:
             raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")
+        self.local(0.1)  # bad values are found here, not when a run starts
+
+    def local(self, learning_rate: float) -> LocalTraining:
+        """How a client trains at this learning rate."""
+        return LocalTraining(
+            steps=self.local_steps,
+            batch_size=self.batch_size,
+            learning_rate=learning_rate,
+            momentum=self.momentum,
+            sampling=self.sampling,
+            epochs=self.local_epochs,
+            optimiser=self.optimiser,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            betas=self.betas,
+            epsilon=self.epsilon,
+            clip=self.clip,
+            keep_state=self.keep_state,
+        )
 
 
 @dataclass(frozen=True)
@@ -199,7 +236,8 @@ class Setting:
         return Plan(
             rounds=t.rounds if rounds is None else rounds,
             participants=self.federation.participants,
-            local=LocalTraining(t.local_steps, t.batch_size, method.local_lr, t.momentum, t.sampling),
+            local=t.local(method.local_lr),
+            schedule=t.schedule,
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
             seed=as_seed(seed),

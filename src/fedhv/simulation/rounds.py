@@ -14,11 +14,12 @@ from fedhv.engines.portions import gpu_memory
 from fedhv.methods.base import Conversation, Method, State, check_conversation, check_state
 from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
-from fedhv.protocol.cohort import Cohort, LocalTraining, sample_cohort
+from fedhv.protocol.cohort import Cohort, sample_cohort
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Call, Memories, no_memories
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.intake import Intake
+from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.request import Refusal, Replies, check_request
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.traffic import Traffic, traffic
@@ -34,6 +35,7 @@ class Plan:
         rounds: T.
         participants: M.
         local: How clients train.
+        schedule: How their learning rate changes over the rounds.
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
@@ -45,12 +47,17 @@ class Plan:
     rounds: int
     participants: int
     local: LocalTraining
+    schedule: Schedule = field(default_factory=Schedule, kw_only=True)
     evaluate_every: int = 1
     evaluation_reference: float = 3.0
     seed: int = 0
     screening: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
     explosion: float = 1000.0
+
+    def local_in(self, t: int) -> LocalTraining:
+        """How clients train in round t, from 0."""
+        return replace(self.local, learning_rate=self.local.learning_rate * self.schedule.at(t, self.rounds))
 
     def evaluates(self, number: int) -> bool:
         """Whether the model is evaluated after this round."""
@@ -177,7 +184,7 @@ def _play(
         attempt, tally.attempts = tally.attempts, tally.attempts + 1
         try:
             there = population if isinstance(population, int) else population()
-            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local, attempt)
+            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt)
             conversation = method.round(state)
             check_conversation(method, conversation)
             after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)

@@ -40,7 +40,7 @@ def digest_arrays(arrays: Sequence[Any]) -> str:
         array = np.asarray(each)
         found.update(f"{array.dtype.str}{array.shape}".encode())
         if array.flags.c_contiguous:
-            found.update(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+            found.update(array.reshape(-1).view(np.uint8).data)
         else:
             for row in array:  # row by row: a copy of all of it might not fit into memory
                 found.update(np.ascontiguousarray(row).tobytes())
@@ -137,7 +137,7 @@ def _functions(thing: Any) -> list[FunctionType]:
 
 
 def _source(thing: Any) -> str | None:
-    """The source without comments, docstrings and layout; None where there is none, as for what is typed in, or no clear one."""
+    """The source without comments, docstrings and layout; None where there is no clear one, as of what is typed in."""
     if thing.__name__ == "<lambda>":
         return None  # its lines may hold others too
     try:
@@ -147,12 +147,8 @@ def _source(thing: Any) -> str | None:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and isinstance(body, list):
-            first = body[0] if body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
+            said = body[0].value if body and isinstance(body[0], ast.Expr) else None
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
                 node.body = body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 

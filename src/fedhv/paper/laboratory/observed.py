@@ -11,7 +11,8 @@ from fedhv.engines import Engine, Sequential
 from fedhv.paper.laboratory.ensemble import Ensemble
 from fedhv.paper.laboratory.logistic import Logistic
 from fedhv.paper.laboratory.quadratics import Quadratics
-from fedhv.protocol.cohort import LocalTraining, ReportBudget
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.local import LocalTraining
 from fedhv.runs.job import one_thread
 from fedhv.simulation.rounds import Plan, simulate
 from fedhv.theory.constants import ProblemConstants, StepSizes

@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.fields import tensor
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Reply
 from fedhv.protocol.requests.train import Train, TrainReply, task_weights
 from fedhv.protocol.script import Descend, Member, Script

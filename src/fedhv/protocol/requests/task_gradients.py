@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.compression import Compressed, stack_shape
 from fedhv.protocol.fields import Shape, tensor
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Replies, Reply, Request, Size
 from fedhv.protocol.rows import rows
 from fedhv.protocol.screening import NOT_FINITE

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.parameters import Layout
-from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.fields import Shape, server_side, tensor
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Replies, Reply, Request, Size
 from fedhv.protocol.rows import rows
 from fedhv.protocol.script import Descend, Member, Script

@@ -1,0 +1,49 @@
+"""Local steps: gradients, terms, clipping and an update rule, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedhv.protocol.local.rules import Rate, State, UpdateRule, clipped
+from fedhv.protocol.local.terms import Term
+
+
+def descend(
+    theta: Tensor,
+    gradients: Iterable[Callable[[Tensor], Tensor]],
+    rate: Rate,
+    rule: UpdateRule,
+    terms: Sequence[Term] = (),
+    *,
+    clip: float | None = None,
+    state: State = (),
+    active: Tensor | None = None,
+) -> tuple[Tensor, State]:
+    """θ and the rule's state after one step for every gradient; `theta` may be a vector, or a stack of them.
+
+    Args:
+        theta: Where the steps begin.
+        gradients: Functions of θ.
+        rate: η_ℓ.
+        rule: Of a step.
+        terms: Added to the objective.
+        clip: The largest norm of a gradient.
+        state: Of the rule, where it goes on from earlier steps.
+        active: Of a stack, steps × clients × 1: which clients still make this step.
+    """
+    for i, gradient in enumerate(gradients):
+        g = gradient(theta)
+        for term in terms:
+            g = g + term.gradient(theta)
+        if clip is not None:
+            g = clipped(g, clip)
+        after, following = rule.step(theta, g, state, rate)
+        if active is not None:
+            before = state or tuple(torch.zeros_like(each) for each in following)
+            following = tuple(torch.where(active[i], a, b) for a, b in zip(following, before, strict=True))
+            after = torch.where(active[i], after, theta)
+        theta, state = after, following
+    return theta, state
