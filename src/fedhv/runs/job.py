@@ -20,7 +20,7 @@ from fedhv._version import __version__
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.engines.portions import gpu_memory
 from fedhv.methods.base import Method, reference_of, with_reference
-from fedhv.methods.watch import ReferenceBreached
+from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.problem.problem import Problem
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
