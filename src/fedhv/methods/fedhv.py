@@ -18,7 +18,8 @@ class FedHV(ReferencedMethod):
     """The paper's Algorithm 1: one downlink, one uplink, 2m extra scalars.
 
     The reports of round t set the weights of round t + 1; those of the first round are uniform. The inherited fields
-    are parts around the algorithm: robust reports, bounds on the weights and the reference watch.
+    are parts around the algorithm: robust reports, bounds on the weights and the reference watch. With preferences
+    the weights are wᵢ ∝ pᵢ/(rᵢ − F̂ᵢ).
 
     Attributes:
         reference: r, one loss per task, frozen before training; None until it is calibrated or given.
@@ -39,6 +40,6 @@ class FedHV(ReferencedMethod):
         s = slacks(losses, self.reference)
         return State(
             model=state.model + self.server_lr * replies.mean_update,
-            weights=inverse_slack_weights(losses, self.reference, self.floor),
+            weights=inverse_slack_weights(losses, self.reference, self.floor, self.preferences),
             record={"report": losses.tolist(), "slack": s.tolist(), "floored": int((s < self.floor).sum())},
         )

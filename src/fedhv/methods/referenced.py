@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from fedhv.methods.base import Conversation, State
 from fedhv.methods.parts.watch import Policy, Watch, check_watch, watched
-from fedhv.methods.reporting import ReportingMethod
+from fedhv.methods.preferences import PreferenceMethod
 from fedhv.support.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferencedMethod(ReportingMethod):
+class ReferencedMethod(PreferenceMethod):
     """A method with a reference, which is calibrated before training unless it is given.
 
     Attributes:
