@@ -69,7 +69,7 @@ def play(conversation, *replies):
 
 def test_fedhv_asks_once_for_training_with_a_report():
     method = FedHV(reference=(2.0, 2.0), report=3)
-    (request,), _ = play(method.round(START), trained([1.0, 1.0], [1.0, 1.0]))
+    (request,), _ = play(method.conversation(START), trained([1.0, 1.0], [1.0, 1.0]))
     assert isinstance(request, Train)
     assert request.model is START.model
     assert torch.equal(request.weights, START.weights)
@@ -80,7 +80,7 @@ def test_fedhv_asks_once_for_training_with_a_report():
 def test_fedhv_steps_by_the_server_rate_and_weighs_by_the_mean_report():
     method = FedHV(reference=(2.0, 2.0), server_lr=1.5)
     # mean report (1.5, 1), slacks (0.5, 1), weights (2/3, 1/3)
-    _, state = play(method.round(START), trained([1.0, 0.5], [2.0, 1.5]))
+    _, state = play(method.conversation(START), trained([1.0, 0.5], [2.0, 1.5]))
     torch.testing.assert_close(state.model, START.model + 1.5 * UPDATE)
     torch.testing.assert_close(state.weights, torch.tensor([2 / 3, 1 / 3]))
     assert state.record["report"] == [1.5, 1.0]
@@ -92,7 +92,7 @@ def test_the_weights_of_a_round_come_from_the_reports_of_the_round_before():
     reports = [[1.0, 1.5], [1.9, 0.0], [0.3, 1.0]]
     state, used = START, []
     for report in reports:
-        (request,), state = play(method.round(state), trained(report, report))
+        (request,), state = play(method.conversation(state), trained(report, report))
         used.append(request.weights)
     torch.testing.assert_close(used[0], torch.tensor([0.5, 0.5]))
     for t in (1, 2):
@@ -103,7 +103,7 @@ def test_the_weights_of_a_round_come_from_the_reports_of_the_round_before():
 
 
 def test_the_weights_are_sent_before_any_report_of_the_round_is_seen():
-    conversation = FedHV(reference=(2.0, 2.0)).round(START)
+    conversation = FedHV(reference=(2.0, 2.0)).conversation(START)
     request = next(conversation)
     assert torch.equal(request.weights, START.weights)
     with pytest.raises(StopIteration) as end:
@@ -112,7 +112,7 @@ def test_the_weights_are_sent_before_any_report_of_the_round_is_seen():
 
 
 def test_fedhv_counts_the_tasks_whose_slack_is_below_the_floor():
-    _, state = play(FedHV(reference=(2.0, 2.0), floor=0.5).round(START), trained([1.6, 7.0]))
+    _, state = play(FedHV(reference=(2.0, 2.0), floor=0.5).conversation(START), trained([1.6, 7.0]))
     assert state.record["floored"] == 2
     assert state.record["slack"] == pytest.approx([0.4, -5.0])
     torch.testing.assert_close(state.weights, torch.tensor([0.5, 0.5]))
@@ -122,7 +122,7 @@ def test_fedhv_counts_the_tasks_whose_slack_is_below_the_floor():
 
 
 def test_uniform_asks_for_training_alone_and_sends_no_weights():
-    (request,), state = play(Uniform(server_lr=2.0).round(START), trained())
+    (request,), state = play(Uniform(server_lr=2.0).conversation(START), trained())
     assert isinstance(request, Train)
     assert request.weights is None
     assert request.report is None
@@ -131,7 +131,7 @@ def test_uniform_asks_for_training_alone_and_sends_no_weights():
 
 
 def test_uniform_may_ask_for_reports_and_keeps_its_weights():
-    (request,), state = play(Uniform(report="all").round(START), trained([9.0, 0.1]))
+    (request,), state = play(Uniform(report="all").conversation(START), trained([9.0, 0.1]))
     assert request.report == "all"
     assert state.record["report"] == pytest.approx([9.0, 0.1])
     assert torch.equal(state.weights, START.weights)
@@ -145,25 +145,25 @@ def updated(*rows):
 
 
 def test_fsmgda_asks_once_for_an_update_of_every_task():
-    (request,), _ = play(FSMGDA().round(START), updated([1.0, 0, 1, 0], [0.0, 1, 0, 1]))
+    (request,), _ = play(FSMGDA().conversation(START), updated([1.0, 0, 1, 0], [0.0, 1, 0, 1]))
     assert isinstance(request, TaskUpdates)
     assert request.model is START.model
 
 
 def test_fsmgda_steps_along_the_min_norm_combination_of_the_shared_parts():
     # shared (1, 0) and (0, 2): weights (4/5, 1/5); the heads 10 and 20 are scaled by them and do not count
-    _, state = play(FSMGDA(server_lr=0.5).round(START), updated([1.0, 0, 10, 0], [0.0, 2, 0, 20]))
+    _, state = play(FSMGDA(server_lr=0.5).conversation(START), updated([1.0, 0, 10, 0], [0.0, 2, 0, 20]))
     torch.testing.assert_close(state.weights, torch.tensor([0.8, 0.2]))
     torch.testing.assert_close(state.model, START.model + 0.5 * torch.tensor([0.8, 0.4, 8.0, 4.0]))
 
 
 def test_fsmgda_takes_the_shorter_update_where_the_longer_points_the_same_way():
-    _, state = play(FSMGDA().round(START), updated([3.0, 0, 0, 0], [1.0, 0, 0, 0]))
+    _, state = play(FSMGDA().conversation(START), updated([3.0, 0, 0, 0], [1.0, 0, 0, 0]))
     torch.testing.assert_close(state.weights, torch.tensor([0.0, 1.0]))
 
 
 def test_fsmgda_stays_where_the_updates_cancel():
-    _, state = play(FSMGDA().round(START), updated([1.0, 2, 0, 0], [-3.0, -6, 0, 0]))
+    _, state = play(FSMGDA().conversation(START), updated([1.0, 2, 0, 0], [-3.0, -6, 0, 0]))
     torch.testing.assert_close(state.weights, torch.tensor([0.75, 0.25]))
     torch.testing.assert_close(state.model, START.model)
 
@@ -190,7 +190,7 @@ NOTHING = [[0.0, 0.0], [0.0, 0.0]]
 
 def test_fedcmoo_asks_for_gradients_then_for_gram_terms_then_for_training():
     method = FedCMOO(extra_upload=1.5)
-    asked, _ = play(method.round(START), SENT, terms([[4.0, 0], [0, 1]], NOTHING), trained())
+    asked, _ = play(method.conversation(START), SENT, terms([[4.0, 0], [0, 1]], NOTHING), trained())
     first, second, third = asked
     assert isinstance(first, TaskGradients)
     assert first.model is START.model
@@ -205,7 +205,7 @@ def test_fedcmoo_asks_for_gradients_then_for_gram_terms_then_for_training():
 
 
 def test_fedcmoo_trains_with_the_weights_of_the_same_round():
-    asked, state = play(FedCMOO().round(START), SENT, terms([[9.0, 0], [0, 1]], NOTHING), trained())
+    asked, state = play(FedCMOO().conversation(START), SENT, terms([[9.0, 0], [0, 1]], NOTHING), trained())
     expected = FedCMOO().descend_weights(np.diag([9.0, 1.0]), np.array([0.5, 0.5]))
     np.testing.assert_allclose(asked[2].weights, expected, rtol=1e-6)
     np.testing.assert_allclose(state.weights, expected, rtol=1e-6)
@@ -218,14 +218,14 @@ def test_the_residual_counts_only_where_compression_lost_much(residual, correcte
     # Σ‖C‖² = 1 + 4 = 5; √(5/ΣtrDᵀD) ≤ 1.5 holds from ΣtrDᵀD = 20/9 = 2.22 on, and adds (M − 1)ΣDᵀD
     D = np.array([[residual, 0.0], [0.0, 0.0]])
     G = np.array([[4.0, 0.5], [0.5, 1.0]])
-    asked, _ = play(FedCMOO().round(START), SENT, terms(G.tolist(), D.tolist()), trained())
+    asked, _ = play(FedCMOO().conversation(START), SENT, terms(G.tolist(), D.tolist()), trained())
     expected = FedCMOO().descend_weights(G + D if corrected else G, np.array([0.5, 0.5]))
     np.testing.assert_allclose(asked[2].weights, expected, rtol=1e-6)
 
 
 def test_fedcmoo_goes_on_from_the_weights_of_the_round_before():
     before = State(START.model, torch.tensor([0.9, 0.1]))
-    _, state = play(FedCMOO(iterations=1).round(before), SENT, terms([[1.0, 0], [0, 1]], NOTHING), trained())
+    _, state = play(FedCMOO(iterations=1).conversation(before), SENT, terms([[1.0, 0], [0, 1]], NOTHING), trained())
     # G is scaled to the identity (up to 1e-4), so one step of 1e-3 moves w₁ by −½ · 1e-3 · (0.9 − 0.1)
     np.testing.assert_allclose(state.weights, [0.8996, 0.1004], atol=1e-6)
 
@@ -235,7 +235,7 @@ def test_fedcmoo_goes_on_from_the_weights_of_the_round_before():
 )
 def test_gram_terms_that_lead_to_no_weights_leave_those_of_the_round_before(known):
     before = State(START.model, torch.tensor([0.9, 0.1]))
-    asked, state = play(FedCMOO().round(before), SENT, terms(known, NOTHING), trained())
+    asked, state = play(FedCMOO().conversation(before), SENT, terms(known, NOTHING), trained())
     for w in (asked[2].weights, state.weights, state.record["weights"]):
         assert float(w.sum()) == pytest.approx(1)
         assert float(w.min()) >= 0
@@ -244,8 +244,8 @@ def test_gram_terms_that_lead_to_no_weights_leave_those_of_the_round_before(know
 
 def test_that_weights_were_kept_is_recorded_and_only_then():
     wild, sound = terms([[1.0, 3e37], [-3e37, 1.0]], NOTHING), terms([[9.0, 0], [0, 1]], NOTHING)
-    assert play(FedCMOO().round(START), SENT, wild, trained())[1].record["weights_kept"] is True
-    assert set(play(FedCMOO().round(START), SENT, sound, trained())[1].record) == {"weights"}
+    assert play(FedCMOO().conversation(START), SENT, wild, trained())[1].record["weights_kept"] is True
+    assert set(play(FedCMOO().conversation(START), SENT, sound, trained())[1].record) == {"weights"}
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
@@ -429,7 +429,7 @@ def test_replies_that_are_not_finite_end_the_run_as_diverged(bad):
         (FedCMOO(), [broken]),
     ):
         with pytest.raises(FedHVError, match="diverged") as caught:
-            play(method.round(START), *replies)
+            play(method.conversation(START), *replies)
         assert caught.value.exit_code == 1
 
 

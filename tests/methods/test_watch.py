@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fedhv.protocol.messages import TrainReplies
 from observers import Watch
 from runs_on_disk import contents
 
@@ -12,7 +11,8 @@ from fedhv import FedHV, FedHVError, InputError, run
 from fedhv.cli.progress import incidents
 from fedhv.cli.tables import incidents as summary_lines
 from fedhv.methods.base import State, drive
-from fedhv.methods.watch import ReferenceBreached, breaches
+from fedhv.methods.parts.watch import ReferenceBreached, breaches
+from fedhv.protocol.requests import TrainReplies
 from fedhv.runs.job import Interrupted
 from fedhv.theory.diagnosis import diagnose
 
@@ -26,7 +26,7 @@ def played(method: FedHV, *rounds, state: State | None = None) -> State:
     state = state or State(torch.zeros(2), torch.full((m,), 1 / m))
     for losses in rounds:
         answer = TrainReplies(None, None, torch.zeros(2), torch.tensor([losses]))  # type: ignore[arg-type]
-        state = drive(method.round(state), lambda request, answer=answer: answer)
+        state = drive(method.conversation(state), lambda request, answer=answer: answer)
     return state
 
 

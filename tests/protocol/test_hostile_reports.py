@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TrainReplies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from fedhv import FedHV, InputError, Uniform, run
 from fedhv.methods.base import State, drive
 from fedhv.methods.weights import capped_weights
 from fedhv.protocol.aggregation import aggregate_reports, trimmed_away
+from fedhv.protocol.requests import TrainReplies
 from fedhv.protocol.screening import Screening
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting
@@ -76,7 +76,7 @@ def weights_of(method: FedHV, rows, before=None) -> torch.Tensor:
     m = given.shape[1]
     start = torch.full((m,), 1 / m) if before is None else before
     answer = TrainReplies(None, None, torch.zeros(3), given)  # type: ignore[arg-type]
-    return drive(method.round(State(model, start)), lambda request: answer).weights
+    return drive(method.conversation(State(model, start)), lambda request: answer).weights
 
 
 @pytest.mark.parametrize("false", HOSTILE)
@@ -176,5 +176,5 @@ def test_a_calibration_reduces_reports_as_the_method_does():
 def test_uniform_reports_by_the_same_rules():
     method = Uniform(report="all", aggregate="median")
     answer = TrainReplies(None, None, torch.zeros(3), reports([[1.0], [2.0], [50.0]]))  # type: ignore[arg-type]
-    state = drive(method.round(State(torch.zeros(3), torch.ones(1))), lambda request: answer)
+    state = drive(method.conversation(State(torch.zeros(3), torch.ones(1))), lambda request: answer)
     assert state.record["report"] == [2.0]

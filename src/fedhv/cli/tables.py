@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.methods.watch import too_low
+from fedhv.runs.reference_watch import too_low
 from fedhv.support.statistics import Spread, ranks
 from fedhv.support.terminal import natural_width
 

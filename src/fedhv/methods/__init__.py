@@ -11,15 +11,18 @@ from fedhv.methods.base import Conversation, Method, State, drive
 from fedhv.methods.fedcmoo import FedCMOO
 from fedhv.methods.fedhv import FedHV
 from fedhv.methods.fsmgda import FSMGDA
+from fedhv.methods.rules import RULES
 from fedhv.methods.uniform import Uniform
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.imports import import_object
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in (FedHV, Uniform, FSMGDA, FedCMOO)}
+"""The paper's four, which `fedhv compare` compares by default; the other rules are in `RULES`."""
 
 __all__ = [
     "FSMGDA",
     "METHODS",
+    "RULES",
     "Conversation",
     "FedCMOO",
     "FedHV",
@@ -36,9 +39,9 @@ def method_class(name: str) -> type[Method]:
     """A method by its name, or a user's own as "package.module:Class"."""
     if name in METHODS:
         return METHODS[name]
-    if ":" not in name:
-        raise unknown("method", name, METHODS, hint="A method of your own is named 'package.module:Class'.")
-    found = import_object(name, "method")
+    if ":" not in name and name not in RULES:
+        raise unknown("method", name, [*METHODS, *RULES], hint="A method of your own is named 'package.module:Class'.")
+    found = import_object(RULES.get(name, name), "method")
     if not (inspect.isclass(found) and issubclass(found, Method)):
         raise InputError(f"'{name}' should be a subclass of fedhv.Method. Found {found!r}.")
     return found

@@ -82,7 +82,11 @@ class Method(ABC):
 
     @abstractmethod
     def round(self, state: State) -> Conversation:
-        """One round."""
+        """One round of the method's algorithm."""
+
+    def conversation(self, state: State) -> Conversation:
+        """What the server runs: the round, and whatever parts go around it."""
+        return self.round(state)
 
 
 def check_conversation(method: Method, conversation: object) -> None:
@@ -107,6 +111,15 @@ def check_state(method: Method, after: object, before: State) -> None:
                 f"Method '{method.label}': the State's `{name}` should be a tensor of {wanted.numel()} numbers. "
                 f"Found {what}."
             )
+
+
+def checked_round(method: Method, state: State) -> Conversation:
+    """The method's round, checked at its beginning and its end, for parts that go around it."""
+    conversation = method.round(state)
+    check_conversation(method, conversation)
+    after = yield from conversation
+    check_state(method, after, state)
+    return after
 
 
 def takes_reference(method: Method) -> bool:

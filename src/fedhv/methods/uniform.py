@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedhv.methods.base import Conversation, Method, State
-from fedhv.methods.fedhv import check_report_budget
+from fedhv.methods.base import Conversation, Method, State, checked_round
+from fedhv.methods.parts.robust import robust
+from fedhv.methods.reports import check_report_budget
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.protocol.requests import Train
@@ -34,11 +35,15 @@ class Uniform(Method):
         if self.report is not None:
             check_report_budget(self.report)
 
+    def conversation(self, state: State) -> Conversation:
+        """The round on robust reports."""
+        return robust(checked_round(self, state), self.aggregate, self.trim)
+
     def round(self, state: State) -> Conversation:
         """One round of federated averaging."""
         replies = yield Train(state.model, report=self.report)
         return State(
             model=state.model + self.server_lr * replies.mean_update,
             weights=state.weights,
-            record={} if self.report is None else {"report": replies.report(self.aggregate, self.trim).tolist()},
+            record={} if self.report is None else {"report": replies.mean_report().tolist()},
         )

@@ -11,6 +11,7 @@ kind they were given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ def slacks(losses: Vector, reference: Vector) -> Any:
     return s.to(f.dtype) if isinstance(s, Tensor) else s.astype(f.dtype)
 
 
-def inverse_slack_weights(losses: Vector, reference: Vector, floor: float = 1e-6) -> Any:
+def inverse_slack_weights(
+    losses: Vector, reference: Vector, floor: float = 1e-6, preferences: Sequence[float] | None = None
+) -> Any:
     r"""The stabilised weights $W_{\rho}(f; r)$ of the paper's equation (fedhv_weights).
 
     $$ \hat s_i = \max\{r_i - f_i, \rho\}, \qquad w_i = \hat s_i^{-1} \big/ \sum_j \hat s_j^{-1}. $$
@@ -42,6 +45,8 @@ def inverse_slack_weights(losses: Vector, reference: Vector, floor: float = 1e-6
         losses: The task losses $f$; must be finite.
         reference: The reference losses $r$, one per task.
         floor: The slack floor $\rho$ (`ρ_clip`). It keeps the weights finite when a loss exceeds its reference.
+        preferences: $p$, for $w_i \propto p_i / \hat s_i$, the weights of $-\sum_i p_i \log(r_i - f_i)$; not negative,
+            of which only the ratios count. None means equal preferences.
     """
     if not floor > 0 or not np.isfinite(floor):
         raise InputError(f"Parameter `floor` should be positive and finite. Found `floor = {floor}`.")
@@ -51,9 +56,13 @@ def inverse_slack_weights(losses: Vector, reference: Vector, floor: float = 1e-6
         # Dividing by the smallest slack first keeps every term in (0, 1] whatever the scale, and makes equal
         # slacks give exactly 1/m.
         inverse = s.amin(dim=-1, keepdim=True) / s
+        if preferences is not None:
+            inverse = inverse * torch.as_tensor(preferences, dtype=torch.float64, device=s.device)
         return (inverse / inverse.sum(dim=-1, keepdim=True)).to(f.dtype)
     s = np.maximum(r.astype(np.float64) - f.astype(np.float64), floor)
     inverse = s.min(axis=-1, keepdims=True) / s
+    if preferences is not None:
+        inverse = inverse * np.asarray(preferences, dtype=np.float64)
     return (inverse / inverse.sum(axis=-1, keepdims=True)).astype(f.dtype)
 
 

@@ -195,6 +195,7 @@ class Setting:
         server: Which replies the server takes, and how many it needs.
         faults: How clients fail; by default they do not.
         references: Frozen references by name, to be chosen instead of a calibration.
+        preferences: How much each task matters, by its name, for methods that take preferences.
         methods: For every method its hyper-parameters.
     """
 
@@ -208,6 +209,7 @@ class Setting:
     server: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    preferences: dict[str, float] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -20,7 +20,8 @@ from fedhv._version import __version__
 from fedhv.engines import Choice, Engine, choose_engine
 from fedhv.engines.portions import gpu_memory
 from fedhv.methods.base import Method, reference_of, with_reference
-from fedhv.methods.watch import ReferenceBreached
+from fedhv.methods.parts.watch import ReferenceBreached
+from fedhv.methods.preferences import with_preferences
 from fedhv.problem.problem import Problem
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
@@ -85,6 +86,9 @@ class Job:
             raise InputError(
                 f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
             )
+        if self.setting.preferences and not self.purpose:  # a calibration has uniform weights
+            tasks = [task.name for task in self.problem.tasks]
+            object.__setattr__(self, "method", with_preferences(self.method, self.setting.preferences, tasks))
         self.method.check(len(self.problem.tasks))
         self.setting.faults.check(len(self.problem.tasks))
         own = reference_of(self.method)

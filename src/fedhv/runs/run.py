@@ -9,7 +9,6 @@ from pathlib import Path
 from fedhv.engines import Choice, choose_engine
 from fedhv.engines.rehearsal import rehearse
 from fedhv.methods.base import Method, needs_reference, reference_of, takes_reference
-from fedhv.methods.watch import warn_of
 from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrate, calibrated_under
 from fedhv.runs.checkpoint import has_checkpoint
@@ -17,6 +16,7 @@ from fedhv.runs.config import Setting
 from fedhv.runs.folder import MODEL, Result, read_result, read_summary
 from fedhv.runs.job import Job
 from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.reference_watch import warn_of
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.simulation.observer import Announcing, Observer
 from fedhv.support.errors import InputError

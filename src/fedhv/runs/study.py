@@ -11,7 +11,6 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.engines.rehearsal import rehearse
 from fedhv.methods import METHODS, FedHV, Method
 from fedhv.methods.base import needs_reference, takes_reference
-from fedhv.methods.watch import warn_of
 from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrate, calibrated_under, check_calibration
 from fedhv.runs.cluster import check_ray, on_ray
@@ -21,6 +20,7 @@ from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Interrupted, Job, execute_together
 from fedhv.runs.processes import in_processes
 from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.reference_watch import warn_of
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.runs.run import prepare
 from fedhv.simulation.observer import Announcing, Observer

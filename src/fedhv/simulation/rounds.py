@@ -185,7 +185,7 @@ def _play(
         try:
             there = population if isinstance(population, int) else population()
             cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt)
-            conversation = method.round(state)
+            conversation = method.conversation(state)
             check_conversation(method, conversation)
             after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
             check_state(method, after, state)

@@ -1,0 +1,1 @@
+"""Parts that go around the round of any method that reads reports; each is a conversation around a conversation."""

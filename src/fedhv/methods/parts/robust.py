@@ -1,0 +1,27 @@
+"""Robust reports: the round sees one report, the mean, the median or the trimmed mean of the clients'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedhv.methods.base import Conversation, State
+from fedhv.protocol.aggregation import Aggregate, aggregate_reports
+
+
+def robust(conversation: Conversation, aggregate: Aggregate, trim: float) -> Conversation:
+    """The same conversation, in which `replies.mean_report()` gives the robust aggregate of the clients' reports.
+
+    The replies' `reports` are then one row, in double precision. The mean leaves the replies as they are.
+    """
+    if aggregate == "mean":
+        return (yield from conversation)
+    replies = None
+    while True:
+        try:
+            request = conversation.send(replies)
+        except StopIteration as end:
+            after: State = end.value
+            return after
+        replies = yield request
+        if getattr(replies, "reports", None) is not None:
+            replies = replace(replies, reports=aggregate_reports(replies.reports.double(), aggregate, trim)[None])

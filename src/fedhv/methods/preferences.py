@@ -1,0 +1,81 @@
+"""Preferences: how much each task matters to the user, next to what a rule finds from the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import Method
+from fedhv.methods.reporting import ReportingMethod
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.numbers import is_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceMethod(ReportingMethod):
+    """A method that reads reports and takes preferences.
+
+    Attributes:
+        preferences: p, one number per task, not negative; only their ratios count. None means equal preferences.
+    """
+
+    preferences: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preferences is None:
+            return
+        p = self.preferences
+        if isinstance(p, str) or not isinstance(p, Sequence) or not all(is_number(each) for each in p):
+            raise InputError(f"Method '{self.label}': `preferences` should be one number per task. Found {p!r}.")
+        object.__setattr__(self, "preferences", tuple(float(each) for each in p))
+        if not all(0 <= each < float("inf") for each in p) or not sum(p) > 0:
+            raise InputError(
+                f"Method '{self.label}': `preferences` should be finite, not negative and not all zero. "
+                f"Found {list(p)}."
+            )
+
+    def check(self, tasks: int) -> None:
+        """There is one preference per task."""
+        super().check(tasks)
+        if self.preferences is not None and len(self.preferences) != tasks:
+            raise InputError(
+                f"Method '{self.label}': `preferences` should have one number per task ({tasks}). "
+                f"Found {len(self.preferences)}."
+            )
+
+
+def shares(preferences: Sequence[float] | None, tasks: int) -> Tensor:
+    """The preferences on the simplex, in double precision; 1/m each where there are none."""
+    p = (
+        torch.ones(tasks, dtype=torch.float64)
+        if preferences is None
+        else torch.tensor(preferences, dtype=torch.float64)
+    )
+    return p / p.sum()
+
+
+def with_preferences(method: Method, preferences: Mapping[str, float], tasks: Sequence[str]) -> Method:
+    """The method with the preferences that a setting gives by task name; preferences of its own come first.
+
+    Args:
+        method: Any method; one that takes no preferences is refused.
+        preferences: A number for every task.
+        tasks: The tasks' names, in their order.
+    """
+    if not any(each.name == "preferences" for each in fields(method)):
+        raise InputError(f"Method '{method.label}' takes no preferences. Leave out [preferences].")
+    for name in preferences:
+        if name not in tasks:
+            raise unknown("task in [preferences]", name, tasks)
+    missing = [name for name in tasks if name not in preferences]
+    if missing:
+        raise InputError(f"[preferences] should name every task. Found none for {', '.join(missing)}.")
+    if getattr(method, "preferences", None) is not None:
+        return method
+    changes: dict[str, Any] = {"preferences": tuple(preferences[name] for name in tasks)}
+    return replace(method, **changes)

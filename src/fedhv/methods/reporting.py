@@ -1,0 +1,60 @@
+"""Methods that weigh the tasks by the losses that clients report, and the parts that go around each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedhv.methods.base import Conversation, Method, State, checked_round
+from fedhv.methods.parts.bounds import bounded
+from fedhv.methods.parts.robust import robust
+from fedhv.methods.reports import check_report_budget
+from fedhv.protocol.aggregation import Aggregate, check_aggregate
+from fedhv.protocol.cohort import ReportBudget
+from fedhv.support.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportingMethod(Method):
+    """A method that reads reports. A subclass says its rule in `round`; the parts are here and off by default.
+
+    The server runs `conversation`: the subclass's round on robust reports, with bounded weights.
+
+    Attributes:
+        report: B_rep, the minibatches that a report uses, or "all".
+        aggregate: How reports become one: "mean" (the paper), "median" or "trimmed" (mean).
+        trim: The share of reports that a trimmed mean cuts at either end.
+        weight_cap: No weight is larger; from 1/m to 1.
+        smoothing: β in [0, 1): the new weights are (1 − β) times those of the reports plus β times the old ones.
+    """
+
+    report: ReportBudget = "all"
+    aggregate: Aggregate = "mean"
+    trim: float = 0.2
+    weight_cap: float | None = None
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_report_budget(self.report)
+        check_aggregate(self.aggregate, self.trim)
+        if self.weight_cap is not None and not 0 < self.weight_cap <= 1:
+            raise InputError(f"Method '{self.label}': `weight_cap` should be from 1/m to 1. Found {self.weight_cap}.")
+        if not 0 <= self.smoothing < 1:
+            raise InputError(f"Method '{self.label}': `smoothing` should be in [0, 1). Found {self.smoothing}.")
+
+    def check(self, tasks: int) -> None:
+        """A cap below 1/m leaves no weights that sum to one."""
+        if self.weight_cap is not None and self.weight_cap * tasks < 1 - 1e-12:
+            raise InputError(
+                f"Method '{self.label}': `weight_cap` should be at least 1/m = {1 / tasks:.4g}. "
+                f"Found {self.weight_cap}."
+            )
+
+    def conversation(self, state: State) -> Conversation:
+        """The round with its parts around it."""
+        heard = robust(self.guarded_round(state), self.aggregate, self.trim)
+        return bounded(heard, state.weights, self.weight_cap, self.smoothing)
+
+    def guarded_round(self, state: State) -> Conversation:
+        """The round itself, with what has to be decided between its replies and its end."""
+        return checked_round(self, state)

@@ -1,0 +1,39 @@
+"""Dynamic weight average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import State
+from fedhv.methods.rules.base import LossRule, Memory, logarithms
+
+
+@dataclass(frozen=True, kw_only=True)
+class DWA(LossRule):
+    r"""Tasks whose loss falls slowly weigh more: $w_i \propto p_i \exp(\hat F_i^t / (\hat F_i^{t-1} T))$.
+
+    S. Liu, E. Johns and A. J. Davison, End-to-End Multi-Task Learning with Attention, 2019, equation (7), with rounds
+    in place of epochs. The weights are the preferences until there are two reports. T → ∞ gives the preferences,
+    T → 0 all weight to the task whose loss fell by the smallest factor.
+
+    Attributes:
+        temperature: T.
+    """
+
+    name: ClassVar[str] = "dwa"
+
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("temperature")
+
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+        """w ∝ p exp(rate/T), with the rate of descent F̂ᵗ/F̂ᵗ⁻¹."""
+        before = state.memory.get("before")
+        ratio = torch.ones_like(losses) if before is None else (logarithms(losses) - logarithms(before)).exp()
+        return self.simplex(ratio / self.temperature), {"before": losses}

@@ -1,0 +1,43 @@
+"""IMTL-L: loss balance with scales that the server learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import State
+from fedhv.methods.rules.base import LossRule, Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class IMTLL(LossRule):
+    r"""Each task has a scale $e^{s_i}$ that brings its loss to one; $w_i \propto p_i e^{s_i}$.
+
+    L. Liu, Y. Li, Z. Kuang, J.-H. Xue, Y. Chen, W. Yang, Q. Liao and W. Zhang, Towards Impartial Multi-Task Learning,
+    2021, section 3.2: $\sum_i e^{s_i} f_i - s_i$. The server takes one gradient step a round, from $s_i = 0$:
+
+    $$ s_i \leftarrow s_i - \eta \big( e^{s_i} \hat F_i - 1 \big). $$
+
+    It rests at $e^{s_i} \hat F_i = 1$, where the rule is the geometric mean. η → 0 gives the preferences. The losses
+    should be of the order of one: a gradient step from a much larger one goes far.
+
+    Attributes:
+        rate: η, the step size of the scales.
+    """
+
+    name: ClassVar[str] = "imtl-l"
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("rate")
+
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+        """w ∝ p e^{s}, and s."""
+        s = state.memory.get("log_scale", torch.zeros_like(losses))
+        s = s - self.rate * (s.exp() * losses - 1)
+        return self.simplex(s), {"log_scale": s}

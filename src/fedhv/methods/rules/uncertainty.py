@@ -1,0 +1,44 @@
+"""Uncertainty weighting with log-variances that the server learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import State
+from fedhv.methods.rules.base import LossRule, Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty(LossRule):
+    r"""Each task has a variance $\sigma_i^2$; $w_i \propto p_i / \sigma_i^2$.
+
+    A. Kendall, Y. Gal and R. Cipolla, Multi-Task Learning Using Uncertainty to Weigh Losses for Scene Geometry and
+    Semantics, 2018, equation (7): $\sum_i \frac{1}{2\sigma_i^2} f_i + \log \sigma_i$. The server takes one gradient
+    step a round in $s_i = \log \sigma_i^2$, from $s_i = 0$:
+
+    $$ s_i \leftarrow s_i + \frac{\eta}{2} \big( \hat F_i e^{-s_i} - 1 \big). $$
+
+    It rests at $\sigma_i^2 = \hat F_i$, where the rule is the geometric mean. η → 0 gives the preferences. As in the
+    paper the losses should be of the order of one: a gradient step from a much larger one goes far.
+
+    Attributes:
+        rate: η, the step size of the log-variances.
+    """
+
+    name: ClassVar[str] = "uncertainty"
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("rate")
+
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+        """w ∝ p e^{−s}, and s."""
+        s = state.memory.get("log_variance", torch.zeros_like(losses))
+        s = s + self.rate / 2 * (losses * (-s).exp() - 1)
+        return self.simplex(-s), {"log_variance": s}
