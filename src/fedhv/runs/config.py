@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedhv.methods import Method, make_method
+from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients
 from fedhv.protocol.faults import NO_FAULTS, Faults
@@ -185,6 +186,17 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Server(Screening):
+    """Which replies the server takes, how many it needs, and how it moves the model.
+
+    Attributes:
+        optimiser: How the server moves along a method's step.
+    """
+
+    optimiser: ServerOptimiser = field(default_factory=ServerOptimiser)
+
+
+@dataclass(frozen=True)
 class Setting:
     """A benchmark, its federation, its training and the hyper-parameters of every method.
 
@@ -192,7 +204,7 @@ class Setting:
         name: What runs and tables call it; of a file by default its name without ".toml".
         description: One line for `fedhv list`.
         benchmark: One of the shipped benchmarks, or "package.module:function" that returns a `Benchmark`.
-        server: Which replies the server takes, and how many it needs.
+        server: Which replies the server takes, how many it needs, and how it moves the model.
         faults: How clients fail; by default they do not.
         references: Frozen references by name, to be chosen instead of a calibration.
         preferences: How much each task matters, by its name, for methods that take preferences.
@@ -206,7 +218,7 @@ class Setting:
     description: str = ""
     evaluation: Evaluating = field(default_factory=Evaluating)
     calibration: Calibration = field(default_factory=Calibration)
-    server: Screening = field(default_factory=Screening)
+    server: Server = field(default_factory=Server)
     faults: Faults = NO_FAULTS
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     preferences: dict[str, float] = field(default_factory=dict)
@@ -240,6 +252,7 @@ class Setting:
             participants=self.federation.participants,
             local=t.local(method.local_lr),
             schedule=t.schedule,
+            server=self.server.optimiser,
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
             seed=as_seed(seed),

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedhv.engines.base import Engine
 from fedhv.engines.portions import gpu_memory
 from fedhv.methods.base import Conversation, Method, State, check_conversation, check_state
+from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, sample_cohort
@@ -36,6 +37,7 @@ class Plan:
         participants: M.
         local: How clients train.
         schedule: How their learning rate changes over the rounds.
+        server: How the server moves along the method's step.
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
@@ -48,6 +50,7 @@ class Plan:
     participants: int
     local: LocalTraining
     schedule: Schedule = field(default_factory=Schedule, kw_only=True)
+    server: ServerOptimiser = field(default_factory=ServerOptimiser, kw_only=True)
     evaluate_every: int = 1
     evaluation_reference: float = 3.0
     seed: int = 0
@@ -189,7 +192,7 @@ def _play(
             check_conversation(method, conversation)
             after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
             check_state(method, after, state)
-            return after
+            return plan.server.applied(state, after)
         except TooFewReplies as few:
             if tally.attempts < plan.screening.attempts:
                 continue

@@ -1,0 +1,87 @@
+r"""Server optimisers: the model moves along the method's step by momentum, Adagrad, Adam or Yogi.
+
+The FedOpt family (Reddi et al., *Adaptive Federated Optimization*, 2021, Algorithm 2) around any method: its step
+$\Delta = \theta^{t+1} - \theta^t$ takes the place of the mean update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import State
+from fedhv.support.errors import InputError, unknown
+from fedhv.support.numbers import is_number
+
+KINDS = ("none", "momentum", "adagrad", "adam", "yogi")
+PREFIX = "server."
+"""Of what the optimiser remembers in the state's memory."""
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server moves along a method's step.
+
+    Attributes:
+        kind: "none" takes the step as it is; "momentum", "adagrad", "adam", "yogi".
+        learning_rate: η of the server's optimiser, beside the method's own server_lr, which scales the step.
+        momentum: μ of "momentum" (FedAvgM).
+        betas: β₁ and β₂ of the others; Adagrad uses the first alone.
+        tau: τ, added to √v.
+        correct_bias: Whether Adam's rate is multiplied by √(1 − β₂ᵗ⁺¹)/(1 − β₁ᵗ⁺¹) in round t = 1, 2, … (as in Flower).
+    """
+
+    kind: Literal["none", "momentum", "adagrad", "adam", "yogi"] = "none"
+    learning_rate: float = 1.0
+    momentum: float = 0.9
+    betas: tuple[float, ...] = (0.9, 0.99)
+    tau: float = 1e-3
+    correct_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("server optimiser", self.kind, KINDS)
+        for name in ("learning_rate", "tau"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"`server.optimiser.{name}` should be positive. Found {getattr(self, name)}.")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"`server.optimiser.momentum` should be in [0, 1). Found {self.momentum}.")
+        if len(self.betas) != 2 or not all(is_number(b) and 0 <= b < 1 for b in self.betas):
+            raise InputError(f"`server.optimiser.betas` should be two numbers in [0, 1). Found {list(self.betas)}.")
+
+    def applied(self, before: State, after: State) -> State:
+        """The state after a round, its model moved by this optimiser."""
+        if self.kind == "none":
+            return after
+        delta = after.model - before.model
+        old = {n.removeprefix(PREFIX): v for n, v in before.memory.items() if n.startswith(PREFIX)}
+        direction, kept = self._direction(delta, old)
+        memory = dict(after.memory) | {PREFIX + name: value for name, value in kept.items()}
+        return replace(after, model=before.model + self.learning_rate * direction, memory=memory)
+
+    def _direction(self, delta: Tensor, old: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        zero = torch.zeros_like(delta)
+        if self.kind == "momentum":
+            v = self.momentum * old.get("m", zero) + delta
+            return v, {"m": v}
+        beta1, beta2 = self.betas
+        m = beta1 * old.get("m", zero) + (1 - beta1) * delta
+        v, square = old.get("v", zero), delta**2
+        match self.kind:
+            case "adagrad":
+                v = v + square
+            case "adam":
+                v = beta2 * v + (1 - beta2) * square
+            case "yogi":
+                v = v - (1 - beta2) * square * torch.sign(v - square)
+        t = old.get("t", torch.zeros(1, device=delta.device)) + 1
+        factor = 1.0
+        if self.correct_bias and self.kind == "adam":
+            power = float(t) + 1
+            factor = math.sqrt(1 - beta2**power) / (1 - beta1**power)
+        return factor * m / (v.sqrt() + self.tau), {"m": m, "v": v, "t": t}
