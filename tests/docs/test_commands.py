@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from docs import pages
-from fedhv.cli import app
+from fedhv.cli.app import app
 from fedhv.methods import METHODS
 
 SHOWN = [(page, words) for page in pages.READ for words in pages.commands(page)]

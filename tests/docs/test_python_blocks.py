@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from docs import pages
-from fedhv.cli import app
+from fedhv.cli.app import app
 from fedhv.runs.config import load_setting
 
 LANGUAGES = {"python", "sh", "toml", "text", "json"}
