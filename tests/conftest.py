@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 from problems import SETTING, everything_random, quadratic
+from waiting import HANG
 
 import fedhv
 from fedhv.cli import main
@@ -110,7 +111,7 @@ def finished(process):
 
     def call(*arguments: object, **environment: str) -> Outcome:
         running = process(*arguments, **environment)
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=HANG)
         return Outcome(running.returncode, out, err)
 
     return call

@@ -53,11 +53,6 @@ def test_programs_of_the_repository_are_there():
             assert (pages.ROOT / words[1]).exists() or words[1] in {block.title for block in pages.blocks(page)}
 
 
-def test_there_are_commands():
-    assert len(COMMANDS) > 25
-    assert {"demo", "test"} <= set(TARGETS)
-
-
 def test_the_readme_names_every_method():
     readme = (pages.ROOT / "README.md").read_text(encoding="utf-8")
     for method in METHODS.values():

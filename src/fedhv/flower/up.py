@@ -26,7 +26,7 @@ from fedhv.support.errors import FedHVError, InputError, Interrupted
 
 LOOKS = 0.25
 """Seconds between two looks at how far the run is."""
-STARTING = 120.0
+STARTING = 300.0
 """Seconds that a ServerApp has to start."""
 RESTARTS = 3
 """How often a ServerApp that died without a word is started again."""
