@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -199,9 +200,9 @@ def with_mean_score() -> Benchmark:
 
 
 def hold() -> None:
-    """Once the file HOLD_WHEN is there, wait for the file HOLD_UNTIL: a test can act while a run is at some round."""
-    when, until = (os.environ.get(name) for name in ("HOLD_WHEN", "HOLD_UNTIL"))
-    while when and until and os.path.exists(when) and not os.path.exists(until):
+    """Once something is in the file HOLD_WHEN, wait for the file HOLD_UNTIL: a test can act while a run goes on."""
+    when, until = (Path(os.environ.get(name, "")) for name in ("HOLD_WHEN", "HOLD_UNTIL"))
+    while when.is_file() and when.stat().st_size and not until.exists():
         time.sleep(0.02)
 
 

@@ -63,8 +63,3 @@ def _resolve(words: list[str]) -> None:
         named = given.get("methods") or given.get("method") or ""
         for method in named.split(",") if named else []:
             setting.method(method)
-
-
-def test_blocks_were_found():
-    assert len(WITH_CODE) > 8
-    assert sum(len(pages.python_blocks(page)) for page in WITH_CODE) > 20
