@@ -14,10 +14,12 @@ import pytest
 import torch
 from hypothesis import settings
 from problems import SETTING, everything_random, quadratic
+from waiting import HANG
 
 import fedhv
 from fedhv.cli import main
 from fedhv.report.watch import Server, Watcher
+from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
 settings.register_profile("fedhv", derandomize=True, deadline=None, max_examples=100)
@@ -62,13 +64,14 @@ def command(monkeypatch, capsys, tmp_path):
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["fedhv", *map(str, arguments)])
-        handler = signal.getsignal(signal.SIGTERM)
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
         capsys.readouterr()
         try:
             with pytest.raises(SystemExit) as end:
                 main()
         finally:
-            signal.signal(signal.SIGTERM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         printed = capsys.readouterr()
         return Outcome(end.value.code, printed.out, printed.err)
 
@@ -108,7 +111,7 @@ def finished(process):
 
     def call(*arguments: object, **environment: str) -> Outcome:
         running = process(*arguments, **environment)
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=HANG)
         return Outcome(running.returncode, out, err)
 
     return call

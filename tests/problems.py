@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from waiting import HANG
 
 import fedhv.runs.job
+import fedhv.runs.processes
 from fedhv import Benchmark, Examples, Problem, Task, classification
+from fedhv.benchmarks import load_benchmark
 
 # --- quadratic: two clients, two tasks, numbers for paper -------------------------------------------------
 
@@ -193,14 +199,32 @@ def with_mean_score() -> Benchmark:
     return Benchmark("small", Small, (mean, TASKS[1]), examples(240, seed=1), examples(60, seed=2))
 
 
-class Fuse:
-    """A preparation that leaves inputs alone, but can be slow, or kill the process as a power cut would."""
+def hold() -> None:
+    """Once something is in the file HOLD_WHEN, wait for the file HOLD_UNTIL: a test can act while a run goes on."""
+    when, until = (Path(os.environ.get(name, "")) for name in ("HOLD_WHEN", "HOLD_UNTIL"))
+    while when.is_file() and when.stat().st_size and not until.exists():
+        time.sleep(0.02)
 
-    def __init__(self, uses: int, pause: float) -> None:
-        self.left, self.pause = uses, pause
+
+class Held:
+    """A preparation that can be held."""
+
+    def __init__(self, prepare: Callable[[Tensor], Tensor] | None) -> None:
+        self.prepare = prepare
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        time.sleep(self.pause)
+        hold()
+        return inputs if self.prepare is None else self.prepare(inputs)
+
+
+class Fuse:
+    """A preparation that leaves inputs alone, but can be held, or kill the process as a power cut would."""
+
+    def __init__(self, uses: int) -> None:
+        self.left = uses
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        hold()
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -208,11 +232,19 @@ class Fuse:
 
 
 def with_fuse() -> Benchmark:
-    """Dies at the use that the variable FUSE names, after checkpoints of every round; takes PAUSE seconds a use."""
+    """Dies at the use that the variable FUSE names, after checkpoints of every round; can be held."""
+    if "PATIENT" in os.environ:
+        fedhv.runs.processes.SECONDS_TO_STOP = HANG
     if "FUSE" in os.environ:
         fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
-    fuse = Fuse(int(os.environ.get("FUSE", "0")), float(os.environ.get("PAUSE", "0")))
+    fuse = Fuse(int(os.environ.get("FUSE", "0")))
     return Benchmark("small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=fuse, augment=Noise())
+
+
+def held_digits() -> Benchmark:
+    """The embedded benchmark, which can be held."""
+    digits = load_benchmark("digits")
+    return replace(digits, prepare=Held(digits.prepare))
 
 
 def dies_once() -> Benchmark:

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from waiting import HANG
 
 import fedhv
 
@@ -62,7 +63,7 @@ def installed(wheel, tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(place), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
         command = [sys.executable, "-c", code]
         return subprocess.run(
-            command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=120
+            command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=HANG
         )
 
     return run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import typer
 
-from fedhv.cli import app
+from fedhv.cli.app import app
 
 INTRODUCTION = """# Command line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from report.studies import DIGITS, made_up, write_history, write_run, write_study
+from waiting import HANG
 
 
 def test_new_rounds_and_new_runs_appear_by_themselves(serve, tab, tmp_path):
@@ -17,7 +18,7 @@ def test_new_rounds_and_new_runs_appear_by_themselves(serve, tab, tmp_path):
     page.locator("#run-list summary").first.click()
     write_history(run, made_up("fedhv", 0, DIGITS, 12, 8, 4, 10, 6))
     write_study(study, ("uniform",), (0,), rounds=12)
-    page.locator("#methods button").nth(1).wait_for(timeout=15_000)
+    page.locator("#methods button").nth(1).wait_for(timeout=1000 * HANG)
     assert "8 of 12 rounds" in page.inner_text("#notes")
     assert page.locator("#metric").input_value() == "mean_loss"
     assert page.locator("#run-list details[open]").count() == 1
@@ -30,5 +31,5 @@ def test_a_study_that_has_not_begun_starts_by_itself(serve, tab, tmp_path):
     shown = tab(serve(tmp_path).url)
     assert "no runs yet" in shown.page.inner_text("#notes")
     write_run(tmp_path / "fedhv-seed0", rounds=12)
-    shown.page.wait_for_selector("#curve-chart canvas", timeout=15_000)
+    shown.page.wait_for_selector("#curve-chart canvas", timeout=1000 * HANG)
     assert shown.drawn("curve-chart") > 300

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 import tomllib
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 from problems import SETTING, everything_random
 from rich.console import Console
 from runs_on_disk import contents
+from waiting import HANG, wait_until
 
 import fedhv
 from fedhv import load_setting, run
@@ -134,22 +134,16 @@ def test_a_run_that_fails_exits_with_one_and_one_line(command, small):
 # --- Ctrl-C -----------------------------------------------------------------------------------------------
 
 
-def wait_for_rounds(running, history, rounds):
-    deadline = time.monotonic() + 60
-    while not (history.exists() and history.read_bytes().count(b"\n") >= rounds):
-        assert time.monotonic() < deadline, "the run did not get that far"
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_a_run_that_is_resumed_as_the_message_says(number, process, command, tmp_path):
     (tmp_path / "a setting.toml").write_text(SETTING.replace("problems:benchmark", "problems:with_fuse"))
     arguments = ("run", "a setting.toml", "--method", "uniform", "--out", "my run")
-    running = process(*arguments, PAUSE="0.15")
-    wait_for_rounds(running, tmp_path / "my run" / "history.jsonl", 2)
+    history, go = tmp_path / "my run" / "history.jsonl", tmp_path / "go"
+    running = process(*arguments, HOLD_WHEN=str(history), HOLD_UNTIL=str(go))
+    wait_until(lambda: history.exists() and history.read_text().count("\n") == 1, "the first round", running)
     os.kill(running.pid, number)
-    _, err = running.communicate(timeout=60)
+    go.touch()
+    _, err = running.communicate(timeout=HANG)
     assert running.returncode == 130
     assert "Traceback" not in err
     message = err.strip().splitlines()[-1]

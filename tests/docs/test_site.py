@@ -10,7 +10,7 @@ import typer
 
 import fedhv
 from docs.building import build_site
-from fedhv.cli import app
+from fedhv.cli.app import app
 from fedhv.runs.config import Setting
 from fedhv.support.toml import as_tables
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
+from waiting import HANG
 
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
 from fedhv.engines.compiled import Compiled
@@ -347,7 +348,7 @@ assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(
 assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=HANG)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

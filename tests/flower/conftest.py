@@ -1,7 +1,18 @@
-"""All tests here need Flower."""
+"""All tests here need Flower; deadlines of servers in this process do not depend on the machine's speed."""
 
 from __future__ import annotations
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedhv[flower]'")
+
+from fedhv.flower import exchange, mailbox, roster
+from flower.clock import Clock
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    made = Clock()
+    for module in (exchange, mailbox, roster):
+        monkeypatch.setattr(module, "time", made)
+    return made

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from waiting import HANG
 
 import fedhv
 from fedhv.runs.folder import read_result
@@ -28,7 +29,7 @@ def test_the_ray_simulation_runs_the_embedded_setting(tmp_path):
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, str(ROOT / "tests" / "flower" / "ray_simulation.py"), str(tmp_path / "run")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=480)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
     there = read_result(tmp_path / "run")
     here = fedhv.run("digits", METHOD, engine="sequential", override=SMALL)

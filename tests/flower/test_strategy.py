@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
         if server_round == 3:
             raise Killed
 
+    began = time.perf_counter()
     first = strategy("killed")
     with pytest.raises(Killed):
         first.start(grid(problem), evaluate_fn=kill)
@@ -56,7 +58,9 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
     killed, steady = read_result(tmp_path / "killed"), read_result(tmp_path / "whole")
     assert all(torch.equal(killed.state_dict[name], value) for name, value in steady.state_dict.items())
     assert [record["weights"] for record in killed.history] == [record["weights"] for record in steady.history]
-    assert all(0 < record["seconds"] < 10 for record in killed.history)
+    seconds = [record["seconds"] for record in killed.history]
+    assert min(seconds) > 0
+    assert sum(seconds) < time.perf_counter() - began
 
 
 def test_a_test_loss_that_runs_away_stops_a_strategy_too(tmp_path):

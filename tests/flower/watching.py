@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,21 +42,6 @@ def marked(mark: str) -> list[Seen]:
 def one(mark: str, *words: str) -> Seen | None:
     """The process whose command holds all these words."""
     return next((each for each in marked(mark) if all(word in each.command for word in words)), None)
-
-
-def wait_until(
-    condition: Callable[[], object], seconds: float, what: str, running: subprocess.Popen | None = None
-) -> object:
-    """Wait for something to become true, within bounds, and no longer than the command runs that is to bring it."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        if running is not None and running.poll() is not None:
-            raise AssertionError(f"while waiting for {what} the command ended: {running.communicate()}")
-        time.sleep(0.1)
-    raise AssertionError(f"waited {seconds} s for: {what}")
 
 
 def listening(pids: list[int]) -> set[str]:

@@ -7,12 +7,20 @@ import pytest
 
 from fedhv.cli.reproduce import _duration, _in_all
 from fedhv.paper.estimate import Forecast
+from fedhv.runs.history import read_history
 
 pytestmark = pytest.mark.usefixtures("six")
 ONE = (
     "--settings", "multimnist", "--methods", "uniform,fsmgda", "--seeds", "0", "--jobs", 1, "--engine", "sequential",
     "--out", "r",
 )  # fmt: skip
+
+
+def say_that_rounds_took(folder, seconds):
+    """In the histories, from which times are estimated."""
+    for history in folder.rglob("history.jsonl"):
+        records = [record | {"seconds": seconds} for record in read_history(history.parent)]
+        history.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_the_command_runs_prints_and_writes(command, tmp_path):
@@ -68,6 +76,7 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert "77 of 77 to run; time: unknown." in done.out
     assert not (tmp_path / "r").exists()
     command("reproduce", "main", *ONE, "-q")
+    say_that_rounds_took(tmp_path / "r", 0.001)
     after = command("reproduce", "main", "--settings", "multimnist", "--seeds", "0,1", "--dry-run", "--out", "r")
     assert "7 of 9 to run; time: about under 1 s" in after.out
     assert "and 5 unknown" in after.out
@@ -78,13 +87,14 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert "`training.rounds` is 2 there and should be 9" in other.out
 
 
-def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command):
+def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command, tmp_path):
     command("reproduce", "main", *ONE, "-q")
+    say_that_rounds_took(tmp_path / "r", 30.0)
     wanted = ("reproduce", "main", *ONE, "--dry-run", "--rounds", 9, "--seeds", "0,1")
     done = command(*wanted)
     assert done.out.count("blocks") == 2
     said = " ".join(done.out.split())
-    assert "2 of 4 to run; time: about under 1 s in all, as measured here. 2 runs are in the way: they cannot" in said
+    assert "2 of 4 to run; time: about 9 min in all, as measured here. 2 runs are in the way: they cannot" in said
     tables = json.loads(command(*wanted, "--json").out)
     assert (tables["to_do"], tables["blocked"], tables["unknown"]) == (2, 2, 0)
     assert [run["blocks"] for run in tables["runs"]] == [run["state"] == "other" for run in tables["runs"]]

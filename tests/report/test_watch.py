@@ -8,6 +8,7 @@ import signal
 import urllib.request
 
 import pytest
+from waiting import HANG
 
 from fedhv.report.watch import Server, Watcher
 from fedhv.support.errors import InputError
@@ -15,7 +16,7 @@ from report.studies import write_run, write_study
 
 
 def ask(server, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=HANG)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)
@@ -121,10 +122,10 @@ def test_ctrl_c_stops_the_command_cleanly(process, tmp_path):
     running = process("watch", write_study(tmp_path / "s"), PYTHONUNBUFFERED="1")
     line = running.stdout.readline()
     url = line.split()[4]
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=HANG) as answer:
         assert answer.status == 200
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=HANG)
     assert running.returncode == 0
     assert out == "Stopped.\n"
     assert err == ""

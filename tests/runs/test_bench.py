@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from waiting import HANG
 
 from fedhv import FedHVError, InputError, Uniform
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
@@ -221,7 +222,7 @@ kept = held_memory()
 heap.give_memory_back()
 print(kept - held_memory())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG)
     assert float(done.stdout) > 200e6
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from problems import SETTING, everything_random
 from runs_on_disk import timeless
+from waiting import HANG
 
 import fedhv.runs.cluster
 from fedhv import InputError, compare
@@ -162,7 +163,7 @@ def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(settin
     real = fedhv.runs.cluster._parcel
     monkeypatch.setattr(fedhv.runs.cluster, "_parcel", lambda run, mark: real(run, tmp_path / "no such mark"))
     there = Path(tempfile.gettempdir())
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + HANG
 
     def tick():
         histories = there.glob(f"fedhv-*/{run.folder.name}/history.jsonl")

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from waiting import HANG, wait_until
 
 PROGRAM = """
 import os, sys, time
@@ -20,7 +20,7 @@ fedhv.runs.processes.SECONDS_TO_STOP = 1.0
 def work(path):
     with open(path, "w") as file:
         file.write(str(os.getpid()))
-    time.sleep(300)
+    time.sleep(100_000)
 
 if __name__ == "__main__":
     fedhv.runs.processes.in_processes([partial(work, path) for path in sys.argv[1:]], 2, lambda: None)
@@ -36,15 +36,6 @@ def alive(pid: int) -> bool:
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def wait_for(condition, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_when_their_parent_is_killed(how, tmp_path):
@@ -53,11 +44,11 @@ def test_workers_end_when_their_parent_is_killed(how, tmp_path):
     notes = [tmp_path / "one", tmp_path / "two"]
     parent, workers = subprocess.Popen([sys.executable, program, *notes]), []
     try:
-        assert wait_for(lambda: all(note.exists() and note.read_text() for note in notes), 90)
+        wait_until(lambda: all(note.exists() and note.read_text() for note in notes), "both workers", parent)
         workers = [int(note.read_text()) for note in notes]
         parent.send_signal(how)
-        parent.wait(timeout=30)
-        assert wait_for(lambda: not any(map(alive, workers)), 40), "a worker is left behind"
+        parent.wait(timeout=HANG)
+        wait_until(lambda: not any(map(alive, workers)), "a worker that is left behind")
     finally:
         parent.kill()
         parent.wait()
@@ -70,7 +61,10 @@ import multiprocessing, os, signal, sys, threading, time
 from functools import partial
 from fedhv.support.errors import InputError
 from fedhv.runs.job import Interrupted
+import fedhv.runs.processes
 from fedhv.runs.processes import in_processes
+
+fedhv.runs.processes.SECONDS_TO_STOP = 100_000
 
 if __name__ == "__mp_main__" and sys.argv[1] == "some are starting":  # in a worker, before it knows what to do
     try:
@@ -78,15 +72,18 @@ if __name__ == "__mp_main__" and sys.argv[1] == "some are starting":  # in a wor
     except FileExistsError:
         time.sleep(2)
 
-def work(path, seconds, wrong):
+def work(path, seconds):
     open(path, "w").close()
     try:
         time.sleep(seconds)
     except KeyboardInterrupt:
         open(path + "-stopped", "w").close()
         raise Interrupted("in good order") from None
-    if wrong:
-        raise InputError("wrong")
+
+def fail(other):
+    while not os.path.exists(other):
+        time.sleep(0.01)
+    raise InputError("wrong")
 
 def stop(when, paths, later):
     while not when(map(os.path.exists, paths)):
@@ -100,12 +97,12 @@ if __name__ == "__main__":
     how, *paths = sys.argv[1:]
     if how == "one is idle":
         threading.Thread(target=stop, args=(all, paths[:2], 0.5), daemon=True).start()
-        calls = [partial(work, paths[0], 300, False), partial(work, paths[1], 0, False)]
+        calls = [partial(work, paths[0], 100_000), partial(work, paths[1], 0)]
     elif how == "some are starting":
         threading.Thread(target=stop, args=(any, paths, 0), daemon=True).start()
-        calls = [partial(work, path, 300, False) for path in (*paths, "a", "b", "c")]
+        calls = [partial(work, path, 100_000) for path in (*paths, "a", "b", "c")]
     else:
-        calls = [partial(work, path, seconds, seconds == 1) for path, seconds in zip(paths, (300, 1, 0))]
+        calls = [partial(work, paths[0], 100_000), partial(fail, paths[0]), partial(work, paths[2], 0)]
     try:
         in_processes(calls, min(3, len(calls)), lambda: None)
     except (Interrupted, InputError) as error:
@@ -123,7 +120,7 @@ def test_workers_stop_in_good_order_whatever_they_are_at(how, tmp_path):
         [sys.executable, program, how, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        out, err = running.communicate(timeout=90)
+        out, err = running.communicate(timeout=HANG)
     finally:
         running.kill()
         running.wait()
@@ -155,5 +152,5 @@ if __name__ == "__main__":
 def test_an_exception_that_does_not_survive_a_pipe_is_said_all_the_same(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(ODD)
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.strip() == "Odd: this and that True", done.stderr

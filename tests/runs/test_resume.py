@@ -7,6 +7,7 @@ import pytest
 from observers import Watch
 from problems import SETTING, everything_random
 from runs_on_disk import contents, save_every_round
+from waiting import HANG
 
 import fedhv.runs.job
 from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, compare, run
@@ -326,7 +327,7 @@ def test_a_killed_process_leaves_a_run_that_is_resumed_bit_for_bit(fuse, process
     # second round of the calibration, the 60th in the third of the run
     (tmp_path / "small.toml").write_text(SETTING.replace("problems:benchmark", "problems:with_fuse"))
     running = process("run", "small.toml", "--out", "broken", "--engine", "sequential", FUSE=str(fuse))
-    running.wait(timeout=120)
+    running.wait(timeout=HANG)
     assert running.returncode == -signal.SIGKILL
     assert (tmp_path / "broken" / "reference.toml").exists() == (fuse == 60)
     assert not (tmp_path / "broken" / "summary.json").exists()

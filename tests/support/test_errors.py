@@ -1,7 +1,5 @@
 """Errors are one line, whatever they quote."""
 
-import time
-
 import pytest
 
 from fedhv.support.errors import Diverged, FedHVError, InputError, unknown
@@ -18,10 +16,9 @@ def test_plain_text_stays_as_it_is():
     assert "Did you mean 'fedhv'?" in str(unknown("method", "fedhvv", ["fedhv"]))
 
 
-def test_a_name_of_a_million_letters_is_refused_at_once_and_in_few_words():
-    began = time.perf_counter()
+def test_a_name_of_a_million_letters_is_compared_with_none_and_refused_in_few_words(monkeypatch):
+    monkeypatch.setattr("difflib.get_close_matches", None)  # its time grows with the square of the length
     error = unknown("key", "ab" * 500_000, ["abab", "training"])
-    assert time.perf_counter() - began < 1
     assert len(str(error)) < 300
     assert "…'. Known: abab, training." in str(error)
 

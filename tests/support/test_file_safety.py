@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -60,9 +59,9 @@ def forbidden(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_the_source_has_no_forbidden_call(path):
-    assert forbidden(ast.parse(path.read_text(encoding="utf-8"))) == []
+def test_the_source_has_no_forbidden_call():
+    found = {path: forbidden(ast.parse(path.read_text(encoding="utf-8"))) for path in SOURCE.rglob("*.py")}
+    assert {path: calls for path, calls in found.items() if calls} == {}
 
 
 @pytest.mark.parametrize(
@@ -107,18 +106,20 @@ def test_a_round_that_is_too_deep_or_no_number_is_refused_by_its_line(tmp_path):
             read_history(tmp_path)
 
 
-def test_a_deep_key_is_refused_at_once_and_long_values_are_not():
-    # Python's parser took a minute for this key, and a hostile file could have many
-    begun = time.perf_counter()
-    for text in (
-        "a." * 200_000 + "b = 1",
-        "[" + "a." * 200_000 + "b]",
-        '"a b" . ' * 100_000 + "b = 1",
-        "a" * 4_000_000,
-    ):
-        with pytest.raises(toml.TOMLError):
-            toml.read_text(text)
-    assert time.perf_counter() - begun < 5
+@pytest.mark.parametrize(
+    "text",
+    ["a." * 200_000 + "b = 1", "[" + "a." * 200_000 + "b]", '"a b" . ' * 100_000 + "b = 1"],
+    ids=["key", "table", "quoted"],
+)
+def test_a_deep_key_is_refused_before_it_is_parsed(text, monkeypatch):
+    monkeypatch.setattr("tomllib.loads", None)  # it took a minute for this key, and a hostile file could have many
+    with pytest.raises(toml.TOMLError, match="more than 32 parts"):
+        toml.read_text(text)
+
+
+def test_long_values_are_parsed():
+    with pytest.raises(toml.TOMLError):
+        toml.read_text("a" * 4_000_000)
     numbers = ", ".join(["0.25"] * 10_000)
     assert len(toml.read_text(f'a.b.c = [{numbers}]\nd = "{"x" * 10_000}"')["a"]["b"]["c"]) == 10_000
 

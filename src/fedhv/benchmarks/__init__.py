@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 
-from fedhv.problem.problem import Benchmark
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.imports import import_object
+
+if TYPE_CHECKING:
+    from fedhv.problem.problem import Benchmark
 
 BENCHMARKS: dict[str, str] = {
     "digits": "fedhv.benchmarks.digits:load",
@@ -25,6 +28,8 @@ def load_benchmark(name: str, data: str | None = None) -> Benchmark:
         name: The benchmark. A function of your own takes no argument, or the data directory as `data`.
         data: The folder of the datasets, for the benchmarks that need one.
     """
+    from fedhv.problem.problem import Benchmark
+
     if name not in BENCHMARKS and ":" not in name:
         hint = "A benchmark of your own is named 'package.module:function'."
         raise unknown("benchmark", name, BENCHMARKS, hint=hint)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import atexit
 import errno
+import os
 import signal
 import sys
 from contextlib import suppress
 from types import FrameType
 
-import click
-import typer
-from rich.console import Console
-
-from fedhv.cli.app import app
-from fedhv.runs.job import Interrupted
-from fedhv.support.errors import FedHVError
+# Nothing that takes long: until `main` is called, Ctrl-C ends in a traceback.
+from fedhv.support.errors import FedHVError, Interrupted
 from fedhv.support.signals import SIGNALS, held_back
-from fedhv.support.terminal import say_line
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _terminate)
-    atexit.register(_deaf)
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    atexit.register(_ignore_signals)
+    import click
+    import typer
+
+    from fedhv.cli.app import app
+
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
         if code == Interrupted.exit_code:  # so typer says that a command was stopped which has nothing to add
@@ -49,17 +50,36 @@ def main() -> None:
         _fail("Interrupted.", Interrupted.exit_code)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C and SIGTERM. While a command imports its libraries, which print tracebacks of their own, end at once."""
+    if _starting(frame):
+        with suppress(OSError):
+            os.write(2, b"Error: Interrupted.\n")
+        os._exit(Interrupted.exit_code)
     raise KeyboardInterrupt
 
 
-def _deaf() -> None:
-    """Whoever presses Ctrl-C twice should not see the libraries' traceback while Python ends."""
+def _starting(frame: FrameType | None) -> bool:
+    """Whether this package's own imports are under way; those of a run that has begun are started by other modules."""
+    importer = None
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            importer = frame.f_back
+        frame = frame.f_back
+    return importer is not None and importer.f_globals.get("__name__", "").startswith("fedhv.cli")
+
+
+def _ignore_signals() -> None:
+    """A second Ctrl-C should not show the libraries' traceback while Python ends."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+
+    from fedhv.support.terminal import say_line
+
     with suppress(KeyboardInterrupt), held_back():  # a second Ctrl-C wishes for nothing new
         Console(stderr=True).print("[bold red]Error:[/] ", end="")
         say_line(Console(stderr=True), str(FedHVError(message)))

@@ -1,4 +1,7 @@
-"""The commands: run, compare, calibrate, list, show."""
+"""The commands: run, compare, calibrate, list, show.
+
+What computes is imported by the command that needs it: help, `list` and `show` do without PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +37,12 @@ from fedhv.cli.options import (
     print_json,
     same_command,
 )
-from fedhv.cli.progress import observer, starting_anew
-from fedhv.cli.tables import comparison_table, summary_table
-from fedhv.engines import ENGINES, choose_engine
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines import ENGINES
 from fedhv.methods import METHODS
-from fedhv.runs.calibration import calibrate as calibrate_reference
-from fedhv.runs.calibration import calibrated_under
 from fedhv.runs.config import load_setting, setting_tables, shipped_settings
-from fedhv.runs.determinism import ROUNDS as DETERMINISM_ROUNDS
-from fedhv.runs.determinism import check_determinism
-from fedhv.runs.job import Interrupted
-from fedhv.runs.run import run as run_method
-from fedhv.runs.study import EXECUTORS, SEEDS, StudyFailed
-from fedhv.runs.study import compare as compare_methods
-from fedhv.simulation.observer import Announcing
+from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support import toml
-from fedhv.support.errors import InputError
+from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.files import make_folder
 from fedhv.support.terminal import say_line
 
@@ -112,6 +104,12 @@ def run(
 
     FedHV needs a reference; without one it is calibrated first and stored with the run.
     """
+    from fedhv.cli.progress import observer, starting_anew
+    from fedhv.cli.tables import summary_table
+    from fedhv.runs.determinism import ROUNDS as DETERMINISM_ROUNDS
+    from fedhv.runs.determinism import check_determinism
+    from fedhv.runs.run import run as run_method
+
     resolved = load_setting(setting, set_ or [])
     if check:
         traces = check_determinism(
@@ -182,6 +180,11 @@ def compare(
 
     What is finished in the folder is not run again, what was interrupted goes on: the same command continues.
     """
+    from fedhv.cli.progress import observer
+    from fedhv.cli.tables import comparison_table
+    from fedhv.runs.study import StudyFailed
+    from fedhv.runs.study import compare as compare_methods
+
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / resolved.name
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
@@ -236,6 +239,13 @@ def calibrate(
 
     Defaults come from the setting's [calibration].
     """
+    from fedhv.cli.progress import observer
+    from fedhv.engines import choose_engine
+    from fedhv.engines.rehearsal import rehearse
+    from fedhv.runs.calibration import calibrate as calibrate_reference
+    from fedhv.runs.calibration import calibrated_under
+    from fedhv.simulation.observer import Announcing
+
     changes = [*(set_ or [])]
     changes += [] if seeds is None else [f"calibration.seeds={list(numbers('--seeds', seeds))}"]
     changes += [] if rounds is None else [f"calibration.rounds={rounds}"]

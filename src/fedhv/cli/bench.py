@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -22,10 +22,11 @@ from fedhv.cli.options import (
     output_console,
     print_json,
 )
-from fedhv.engines.rehearsal import rehearse
-from fedhv.runs.bench import Measurement, choose_engines, find_source, measure
 from fedhv.runs.config import load_setting
 from fedhv.support.terminal import say_line
+
+if TYPE_CHECKING:
+    from fedhv.runs.bench import Measurement
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +56,9 @@ def bench(
     Shown are the median seconds of a round, the gradient steps of all clients per second, the part of a run's time
     that evaluation takes, and the memory that an engine holds. Without the datasets random images stand in.
     """
+    from fedhv.engines.rehearsal import rehearse
+    from fedhv.runs.bench import choose_engines, find_source, measure
+
     resolved = load_setting(setting, set_ or [])
     chosen = resolved.method(method)
     wanted = None if engines is None else names(engines)

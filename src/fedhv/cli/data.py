@@ -19,8 +19,8 @@ from fedhv.data.catalogue import SOURCES
 from fedhv.data.celeba import FOLDER as CELEBA
 from fedhv.data.files import present
 from fedhv.data.verify import presence
-from fedhv.runs.job import Interrupted
 from fedhv.support.bars import counts, downloads
+from fedhv.support.errors import Interrupted
 from fedhv.support.terminal import say_line
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}

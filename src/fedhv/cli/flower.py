@@ -20,11 +20,8 @@ from fedhv.cli.options import (
     print_json,
     same_command,
 )
-from fedhv.cli.progress import observer, starting_anew
-from fedhv.cli.tables import summary_table
 from fedhv.runs.config import load_setting
-from fedhv.runs.job import Interrupted
-from fedhv.support.errors import InputError
+from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.terminal import say_line
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
@@ -67,6 +64,8 @@ def up(
     It writes the run folder that `fedhv run` writes. Everything listens on 127.0.0.1 alone.
     """
     # Flower is an extra: it is imported where it is needed.
+    from fedhv.cli.progress import observer, starting_anew
+    from fedhv.cli.tables import summary_table
     from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.roster import Patience
     from fedhv.flower.up import Order

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from fedhv.cli.options import output_console
-from fedhv.report.render import terminal
-from fedhv.report.watch import Server, Watcher
-from fedhv.report.writing import Report, write_report
-from fedhv.runs.study import StudyObserver
 from fedhv.support.cores import usable_cores
 from fedhv.support.terminal import say_line
+
+if TYPE_CHECKING:
+    from fedhv.report.writing import Report
+    from fedhv.runs.study import StudyObserver
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24
@@ -42,6 +42,8 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Make tables, figures and a page from runs, finished or still going on."""
+    from fedhv.report.writing import write_report
+
     began = time.monotonic()
     made = write_report(folders, out, figures=figures, jobs=jobs or usable_cores(), data=data)
     if not quiet:
@@ -55,6 +57,8 @@ def watch(
     ] = 0,
 ) -> None:
     """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
+    from fedhv.report.watch import Server, Watcher
+
     console = Console()
     server = Server(Watcher(folders), port)
     say_line(console, f"The page is at {server.url} (Ctrl-C stops)")
@@ -76,6 +80,8 @@ def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObs
 
 
 def _print(made: Report, seconds: float) -> None:
+    from fedhv.report.render import terminal
+
     console = output_console()
     for table in made.tables:
         if len(table.rows) <= MOST_ROWS:

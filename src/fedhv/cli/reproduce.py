@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -28,19 +28,15 @@ from fedhv.cli.options import (
     print_json,
     same_command,
 )
-from fedhv.cli.progress import observer
-from fedhv.engines import choose_device
-from fedhv.paper.estimate import Forecast
 from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
-from fedhv.paper.plan import METHODS, SETTINGS
-from fedhv.paper.reproducing import Reproduction, rehearse
-from fedhv.paper.reproducing import reproduce as reproduce_experiment
-from fedhv.paper.running import REFERENCES, Options
-from fedhv.report.render import terminal
-from fedhv.runs.job import Interrupted
-from fedhv.runs.study import EXECUTORS, SEEDS
-from fedhv.support.errors import FedHVError
+from fedhv.paper.plan import METHODS, REFERENCES, SETTINGS
+from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.support.errors import FedHVError, Interrupted
 from fedhv.support.terminal import say_line
+
+if TYPE_CHECKING:
+    from fedhv.paper.estimate import Forecast
+    from fedhv.paper.reproducing import Reproduction
 
 MOST_NOTES = 16
 
@@ -83,6 +79,12 @@ def reproduce(
     to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are calibrated
     once for each family of settings and shared.
     """
+    from fedhv.cli.progress import observer
+    from fedhv.engines import choose_device
+    from fedhv.paper.reproducing import rehearse
+    from fedhv.paper.reproducing import reproduce as reproduce_experiment
+    from fedhv.paper.running import Options
+
     options = Options(out, data, jobs, engine, device, precision, reference, executor)
     selection = Selection(
         _distinct(settings), _distinct(methods), tuple(dict.fromkeys(numbers("--seeds", seeds))), rounds
@@ -111,6 +113,8 @@ def reproduce(
 
 
 def _print(console: Console, made: Reproduction) -> None:
+    from fedhv.report.render import terminal
+
     for output in made.outputs:
         for sheet in output.sheets:
             if sheet.table is not None and sheet.table.rows:

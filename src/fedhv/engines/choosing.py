@@ -10,19 +10,12 @@ import torch
 
 from fedhv.engines.base import Engine
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.engines.parallel import Parallel, can_fork
-from fedhv.engines.sequential import Sequential
-from fedhv.engines.stacked import Stacked
+from fedhv.engines.parallel import can_fork
+from fedhv.engines.registry import ENGINES
 from fedhv.problem.problem import Problem
 from fedhv.protocol.local import LocalTraining
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
-
-ENGINES: dict[str, type[Engine]] = {
-    "sequential": Sequential,
-    "parallel": Parallel,
-    "stacked": Stacked,
-}
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training, below which a client is done sooner than it is sent for."""

@@ -21,7 +21,7 @@ from fedhv.support.files import write_atomic
 
 CONNECTION = "fedhv"
 """The name of the connection in Flower's configuration."""
-SUBMITTING = 60.0
+SUBMITTING = 300.0
 """Seconds that a command of Flower's may take."""
 
 

@@ -21,7 +21,7 @@ from fedhv.support.signals import held_back
 
 GRACE = 5.0
 """Seconds between asking a process to end and making it end."""
-STARTING = 90.0
+STARTING = 300.0
 """Seconds that a server has to open its port."""
 PORTS = range(20000, 32000)
 MARK = "FEDHV_PROCESSES"

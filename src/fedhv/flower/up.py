@@ -18,15 +18,15 @@ from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.folder import Result, check_folder, read_result, read_summary
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.history import read_history
-from fedhv.runs.job import Interrupted, Job
+from fedhv.runs.job import Job
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.runs.study import Progress, StudyObserver
 from fedhv.support import toml
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, Interrupted
 
 LOOKS = 0.25
 """Seconds between two looks at how far the run is."""
-STARTING = 120.0
+STARTING = 300.0
 """Seconds that a ServerApp has to start."""
 RESTARTS = 3
 """How often a ServerApp that died without a word is started again."""

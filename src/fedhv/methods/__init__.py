@@ -5,19 +5,43 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedhv.methods.base import Conversation, Method, State, drive
-from fedhv.methods.fedcmoo import FedCMOO
-from fedhv.methods.fedhv import FedHV
-from fedhv.methods.fsmgda import FSMGDA
 from fedhv.methods.rules import RULES
-from fedhv.methods.uniform import Uniform
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.imports import import_object
+from fedhv.support.lazy import Registry, exports
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (FedHV, Uniform, FSMGDA, FedCMOO)}
-"""The paper's four, which `fedhv compare` compares by default; the other rules are in `RULES`."""
+if TYPE_CHECKING:
+    from fedhv.methods.base import Conversation, Method, State, drive
+    from fedhv.methods.fedcmoo import FedCMOO
+    from fedhv.methods.fedhv import FedHV
+    from fedhv.methods.fsmgda import FSMGDA
+    from fedhv.methods.uniform import Uniform
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "fedhv.methods.base": ["Conversation", "Method", "State", "drive"],
+            "fedhv.methods.fedcmoo": ["FedCMOO"],
+            "fedhv.methods.fedhv": ["FedHV"],
+            "fedhv.methods.fsmgda": ["FSMGDA"],
+            "fedhv.methods.uniform": ["Uniform"],
+        },
+    )
+
+METHODS: Registry[type[Method]] = Registry(
+    {
+        "fedhv": "fedhv.methods.fedhv:FedHV",
+        "uniform": "fedhv.methods.uniform:Uniform",
+        "fsmgda": "fedhv.methods.fsmgda:FSMGDA",
+        "fedcmoo": "fedhv.methods.fedcmoo:FedCMOO",
+    }
+)
+"""The paper's four, which `fedhv compare` compares by default; the other rules are in `RULES`.
+
+A class is imported when it is looked up. The names are the classes' `name`.
+"""
 
 __all__ = [
     "FSMGDA",
@@ -32,6 +56,7 @@ __all__ = [
     "drive",
     "make_method",
     "method_class",
+    "method_place",
 ]
 
 
@@ -41,10 +66,17 @@ def method_class(name: str) -> type[Method]:
         return METHODS[name]
     if ":" not in name and name not in RULES:
         raise unknown("method", name, [*METHODS, *RULES], hint="A method of your own is named 'package.module:Class'.")
+    from fedhv.methods.base import Method
+
     found = import_object(RULES.get(name, name), "method")
     if not (inspect.isclass(found) and issubclass(found, Method)):
         raise InputError(f"'{name}' should be a subclass of fedhv.Method. Found {found!r}.")
     return found
+
+
+def method_place(name: str) -> str | None:
+    """Where a method of this package is, as "package.module:Class"; None for any other."""
+    return METHODS.places.get(name) or RULES.get(name)
 
 
 def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:

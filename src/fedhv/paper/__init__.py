@@ -1,7 +1,23 @@
 """The paper's experiments: which runs they need, running what is missing, and our numbers beside the paper's."""
 
-from fedhv.paper.experiments import EXPERIMENTS, Selection, make_plan
-from fedhv.paper.reproducing import Reproduction, rehearse, reproduce
-from fedhv.paper.running import REFERENCES, Options
+from typing import TYPE_CHECKING
+
+from fedhv.support.lazy import exports
+
+if TYPE_CHECKING:
+    from fedhv.paper.experiments import EXPERIMENTS, Selection, make_plan
+    from fedhv.paper.plan import REFERENCES
+    from fedhv.paper.reproducing import Reproduction, rehearse, reproduce
+    from fedhv.paper.running import Options
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "fedhv.paper.experiments": ["EXPERIMENTS", "Selection", "make_plan"],
+            "fedhv.paper.plan": ["REFERENCES"],
+            "fedhv.paper.reproducing": ["Reproduction", "rehearse", "reproduce"],
+            "fedhv.paper.running": ["Options"],
+        },
+    )
 
 __all__ = ["EXPERIMENTS", "REFERENCES", "Options", "Reproduction", "Selection", "make_plan", "rehearse", "reproduce"]

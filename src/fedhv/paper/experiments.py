@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedhv.paper.plan import METHODS, SETTINGS, Plan, PlannedRun, Variant
 from fedhv.runs.config import load_setting
-from fedhv.runs.study import SEEDS
+from fedhv.runs.defaults import SEEDS
 from fedhv.support.errors import InputError, unknown
 
 TWO_TASKS = ("multimnist", "mnist-fmnist", "cifar10-mnist-a", "cifar10-mnist-b")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedhv.paper.found import Found
 from fedhv.paper.output import Sheet
 from fedhv.runs.config import load_setting
-from fedhv.runs.study import SEEDS
+from fedhv.runs.defaults import SEEDS
 
 NO_RUNS = "references"
 """The table of calibrated references, which no choice of rounds or seeds changes."""

@@ -13,6 +13,8 @@ SETTINGS = ("multimnist", "mnist-fmnist", "celeba5-a", "celeba5-b", "cifar10-mni
 """The paper's, in its order."""
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's, in its order."""
+REFERENCES = ("calibrated", "paper", "ours")
+"""Where FedHV's reference comes from."""
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,15 @@ from fedhv.engines import choose_engine
 from fedhv.paper import references
 from fedhv.paper.experiments import family
 from fedhv.paper.found import Found, look
-from fedhv.paper.plan import Plan, PlannedRun, Variant
+from fedhv.paper.plan import REFERENCES, Plan, PlannedRun, Variant
 from fedhv.runs.cluster import check_ray
 from fedhv.runs.config import load_setting
+from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import named_source
-from fedhv.runs.study import EXECUTORS, StudyFailed, StudyObserver, compare
+from fedhv.runs.study import StudyFailed, StudyObserver, compare
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.files import make_folder
-
-REFERENCES = ("calibrated", "paper", "ours")
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from fedhv.problem.random import Purpose, stream
 from fedhv.protocol.fields import tensor_fields
-from fedhv.protocol.request import Reply, Request
 from fedhv.support.errors import InputError
+
+if TYPE_CHECKING:  # a setting's [faults] is read without PyTorch
+    from torch import Tensor
+
+    from fedhv.protocol.request import Reply, Request
 
 
 class Fault(StrEnum):
@@ -120,6 +121,8 @@ class Faults:
 
     def claimed(self, report: Tensor) -> Tensor:
         """The false report in the place of an honest one."""
+        import torch
+
         return torch.empty_like(report).copy_(torch.tensor(self.claim).expand(report.shape))
 
 

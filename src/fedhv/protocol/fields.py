@@ -7,9 +7,10 @@ number, a text, None) that travels beside them and costs nothing. Sizes, wire fo
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedhv.problem.parameters import Layout
+if TYPE_CHECKING:  # settings are read without PyTorch
+    from fedhv.problem.parameters import Layout
 
 Shape = tuple[int, ...]
 Axis = Literal["d", "m"]

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from fedhv.problem.parameters import Layout
 from fedhv.protocol.fields import Shape, TensorField, tensor_fields
-from fedhv.protocol.request import Refusal, Reply, Request
 from fedhv.support.errors import FedHVError, InputError
 
-__all__ = ["Refusal", "Screening", "TooFewReplies"]
+if TYPE_CHECKING:  # a setting's [server] is read without PyTorch
+    from torch import Tensor
+
+    from fedhv.problem.parameters import Layout
+    from fedhv.protocol.request import Refusal, Reply, Request
 
 NOT_FINITE = "with numbers that are not finite"
 
@@ -104,6 +104,8 @@ class Screening:
 
     def doubtful(self, about: TensorField, stack: Tensor) -> Tensor:
         """Rows of a stack of replies that a cheap test cannot clear: only those get a closer look, one by one."""
+        import torch
+
         flags = ~torch.isfinite(stack.flatten(1).sum(dim=1))
         if about.bound == "update" and self.max_update is not None:
             norms = torch.linalg.vector_norm(stack, dim=-1).reshape(len(stack), -1).amax(dim=1)
@@ -125,4 +127,6 @@ def _shaped(value: Tensor, shape: Shape, what: str) -> str | None:
 
 def _finite(value: Tensor) -> bool:
     """Whether all numbers are finite. A finite sum says so at a quarter of the cost; one that is not may overflow."""
+    import torch
+
     return bool(torch.isfinite(value.sum())) or bool(torch.isfinite(value).all())

@@ -21,11 +21,10 @@ import torch
 from fedhv.engines import Choice
 from fedhv.methods import make_method
 from fedhv.runs.config import Setting, method_tables
-from fedhv.runs.job import Interrupted
 from fedhv.runs.reference import Reference
 from fedhv.support import toml
 from fedhv.support.cores import usable_cores
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import make_folder, write_atomic
 
 if TYPE_CHECKING:

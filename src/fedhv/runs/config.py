@@ -7,23 +7,28 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from fedhv.methods import Method, make_method
+from fedhv.methods import make_method, method_place
 from fedhv.methods.parts.server import ServerOptimiser
-from fedhv.problem.partition import partition
-from fedhv.problem.problem import Benchmark, Clients
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.screening import Screening
-from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
+from fedhv.support.declared import declared
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.numbers import as_seed
+
+# A setting can be read and shown without PyTorch: what computes with it is imported where it is used.
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedhv.methods import Method
+    from fedhv.problem.problem import Benchmark, Clients
+    from fedhv.simulation.rounds import Plan
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class Federation:
 
     def divide(self, benchmark: Benchmark) -> Clients:
         """The clients' index lists."""
+        import numpy as np
+
+        from fedhv.problem.partition import partition
+
         given = self.samples_per_client
         sizes = np.full(self.clients, given) if isinstance(given, int) else np.asarray(given)
         columns = [] if self.partition == "iid" else strata_columns(benchmark, self.strata)
@@ -237,6 +246,8 @@ class Setting:
 
     def chosen(self, method: object) -> Method:
         """A method as a user gives it: its name, or the object."""
+        from fedhv.methods import Method
+
         if isinstance(method, Method):
             return method
         if not isinstance(method, str):
@@ -246,6 +257,8 @@ class Setting:
 
     def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
         """What a run of this method does."""
+        from fedhv.simulation.rounds import Plan
+
         t = self.training
         return Plan(
             rounds=t.rounds if rounds is None else rounds,
@@ -311,7 +324,8 @@ def setting_from_tables(tables: Mapping[str, Any], overrides: Iterable[str] = ()
         _override(merged, override)
     setting = toml.build(Setting, merged)
     for method in setting.methods:
-        setting.method(method)  # so that a wrong hyper-parameter is found before anything runs
+        if not _as_shipped(setting, method):
+            setting.method(method)  # so that a wrong hyper-parameter is found before anything runs
     return setting
 
 
@@ -348,8 +362,25 @@ def _at_least(least: int, owner: Any, section: str, *names: str) -> None:
 def setting_tables(setting: Setting) -> dict[str, Any]:
     """The fully resolved setting as nested tables, defaults of the methods included."""
     tables = toml.as_tables(setting)
-    tables["methods"] = {name: method_tables(setting.method(name)) for name in setting.methods}
+    tables["methods"] = {name: _hyperparameters(setting, name) for name in setting.methods}
     return tables
+
+
+def _hyperparameters(setting: Setting, name: str) -> dict[str, Any]:
+    """A method's hyper-parameters, defaults included; the method is imported only if it has something to check."""
+    place = method_place(name)
+    defaults = declared(place) if place is not None and _as_shipped(setting, name) else None
+    return method_tables(setting.method(name)) if defaults is None else defaults | setting.methods[name]
+
+
+def _as_shipped(setting: Setting, method: str) -> bool:
+    """Whether a method's hyper-parameters are those that come with the package, which its tests have checked."""
+    return _shipped_methods().get(setting.name, {}).get(method) == setting.methods[method]
+
+
+@cache
+def _shipped_methods() -> dict[str, dict[str, Any]]:
+    return {name: toml.read(path).get("methods", {}) for name, path in shipped_settings().items()}
 
 
 def completed(tables: Any) -> Any:

@@ -32,7 +32,7 @@ from fedhv.runs.summary import summarise
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Plan, Round, initial_state, rounds, simulate_together
 from fedhv.support import toml
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
 from fedhv.support.jsonfile import write_object
 from fedhv.support.signals import PATIENCE, Held, held_back
@@ -47,12 +47,6 @@ MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
 """Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
 
 WAITING = "Stopping after this round; Ctrl-C again stops at once."
-
-
-class Interrupted(FedHVError):
-    """The user stopped a run; it can be resumed."""
-
-    exit_code = 130
 
 
 @dataclass(frozen=True)

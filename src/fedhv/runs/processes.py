@@ -20,8 +20,7 @@ from multiprocessing.resource_tracker import ensure_running
 from types import FrameType
 from typing import Any, TypeVar
 
-from fedhv.runs.job import Interrupted
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.signals import blocked
 
 T = TypeVar("T")

@@ -15,9 +15,10 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrate, calibrated_under, check_calibration
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
+from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.folder import Result, check_folder
 from fedhv.runs.history import Following
-from fedhv.runs.job import Execution, Interrupted, Job, execute_together
+from fedhv.runs.job import Execution, Job, execute_together
 from fedhv.runs.processes import in_processes
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.reference_watch import warn_of
@@ -25,14 +26,9 @@ from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.runs.run import prepare
 from fedhv.simulation.observer import Announcing, Observer
 from fedhv.support.cores import usable_cores
-from fedhv.support.errors import FedHVError, InputError, unknown
+from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
 from fedhv.support.files import make_folder
 from fedhv.support.numbers import as_seed
-
-SEEDS = (0, 42, 2026)
-"""The paper's."""
-EXECUTORS = ("processes", "ray")
-"""Where several runs go: processes of this machine, or a Ray cluster."""
 
 
 @dataclass(frozen=True)

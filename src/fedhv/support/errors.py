@@ -39,6 +39,12 @@ class InputError(FedHVError, ValueError):
     exit_code = 2
 
 
+class Interrupted(FedHVError):
+    """The user stopped a command; a run can be resumed."""
+
+    exit_code = 130
+
+
 class Diverged(FedHVError):
     """A run whose numbers have run away; its last good state is kept."""
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
-from fedhv.methods.base import State
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.numbers import is_number
+
+# A setting is read without PyTorch.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedhv.methods.base import State
 
 KINDS = ("none", "momentum", "adagrad", "adam", "yogi")
 PREFIX = "server."
@@ -65,7 +67,7 @@ class ServerOptimiser:
         return replace(after, model=before.model + self.learning_rate * direction, memory=memory)
 
     def _direction(self, delta: Tensor, old: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        zero = torch.zeros_like(delta)
+        zero = delta.new_zeros(delta.shape)
         if self.kind == "momentum":
             v = self.momentum * old.get("m", zero) + delta
             return v, {"m": v}
@@ -78,8 +80,8 @@ class ServerOptimiser:
             case "adam":
                 v = beta2 * v + (1 - beta2) * square
             case "yogi":
-                v = v - (1 - beta2) * square * torch.sign(v - square)
-        t = old.get("t", torch.zeros(1, device=delta.device)) + 1
+                v = v - (1 - beta2) * square * (v - square).sign()
+        t = old.get("t", delta.new_zeros(1)) + 1
         factor = 1.0
         if self.correct_bias and self.kind == "adam":
             power = float(t) + 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fedhv.protocol.local.rules import SGD, Adam, UpdateRule
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.numbers import is_number
+
+if TYPE_CHECKING:  # settings are read without PyTorch
+    from fedhv.protocol.local.rules import UpdateRule
 
 OPTIMISERS = ("sgd", "adam", "adamw")
 
@@ -77,6 +79,8 @@ class LocalTraining:
     @property
     def rule(self) -> UpdateRule:
         """The update rule of a local step."""
+        from fedhv.protocol.local.rules import SGD, Adam
+
         if self.optimiser == "sgd":
             return SGD(self.momentum, self.nesterov, self.weight_decay)
         beta1, beta2 = self.betas
