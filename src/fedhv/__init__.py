@@ -3,6 +3,7 @@
 from fedhv._version import __version__
 from fedhv.methods import FSMGDA, FedCMOO, FedHV, Method, State, Uniform
 from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
+from fedhv.problem.padding import padded
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.tasks import Task, classification, multilabel, regression
@@ -47,6 +48,7 @@ __all__ = [
     "load_setting",
     "log_hypervolume",
     "multilabel",
+    "padded",
     "partition",
     "regression",
     "run",

@@ -30,6 +30,7 @@ from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
+from fedhv.problem.trees import Inputs
 from fedhv.protocol.client import descend
 from fedhv.protocol.cohort import Cohort, report_positions
 from fedhv.protocol.compression import Compressed, compress_all
@@ -222,7 +223,7 @@ class Stacked(Engine):
     # --- trajectories ---------------------------------------------------------------------------------------
 
     def _gradients(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
         theta = theta.detach().requires_grad_()
@@ -233,7 +234,7 @@ class Stacked(Engine):
         return gradients
 
     def _objective(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
     ) -> Tensor:
         with self._autocast():
             return self.client.objective(theta, Examples(inputs, targets), weights, shares)
@@ -318,9 +319,8 @@ class Stacked(Engine):
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
                 draws = None if effects is None else effects[step].flatten(0, 1)
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
-                inputs = batch.inputs.view(*shares.shape, *batch.inputs.shape[1:])
-                targets = tuple(target.view(*shares.shape, *target.shape[1:]) for target in batch.targets)
-                return lambda theta: self._gradient(theta, inputs, targets, weights, shares)
+                batch = batch.fold(*shares.shape)
+                return lambda theta: self._gradient(theta, batch.inputs, batch.targets, weights, shares)
 
             steps = (gradient(step) for step in range(shape.minibatches))
             if shape.single:
