@@ -205,7 +205,9 @@ class Collated(Stored):
     def read(self, positions: np.ndarray) -> Inputs:
         """A minibatch."""
         made = self.collate([self.items[int(i)] for i in positions])
-        if not all(isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == len(positions) for leaf in leaves(made)):
+        parts = leaves(made)
+        fit = all(isinstance(part, Tensor) and part.ndim and len(part) == len(positions) for part in parts)
+        if not parts or not fit:
             raise InputError(
                 f"`collate` should make a tensor from {len(positions)} examples, or a tuple or dict of tensors, with a "
                 f"first axis of {len(positions)}. Found {_found(made)}."
