@@ -7,6 +7,7 @@ from fedhv._version import __version__
 if TYPE_CHECKING:
     from fedhv.methods import FSMGDA, FedCMOO, FedHV, Method, State, Uniform
     from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
+    from fedhv.problem.padding import padded
     from fedhv.problem.partition import partition
     from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
     from fedhv.problem.tasks import Task, classification, multilabel, regression
@@ -28,6 +29,7 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
         {
             "fedhv.methods": ["FSMGDA", "FedCMOO", "FedHV", "Method", "State", "Uniform"],
             "fedhv.methods.weights": ["inverse_slack_sum", "inverse_slack_weights", "log_hypervolume", "slacks"],
+            "fedhv.problem.padding": ["padded"],
             "fedhv.problem.partition": ["partition"],
             "fedhv.problem.problem": ["Benchmark", "Clients", "Examples", "Problem"],
             "fedhv.problem.tasks": ["Task", "classification", "multilabel", "regression"],
@@ -79,6 +81,7 @@ __all__ = [
     "load_setting",
     "log_hypervolume",
     "multilabel",
+    "padded",
     "partition",
     "regression",
     "run",

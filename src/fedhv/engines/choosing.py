@@ -102,9 +102,9 @@ def choose_engine(
         name, reason = _fastest(where, problem, plan)
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
-    obstacle = why_not_mappable(problem) if name == "stacked" and problem is not None else None
+    obstacle = _why_not_stacked(problem) if name == "stacked" and problem is not None else None
     if obstacle is not None:
-        name, reason = "sequential", f"the model cannot be stacked: {obstacle}"
+        name, reason = "sequential", obstacle
     if precision == "auto":
         precision = "tf32" if where.type == "cuda" else "float32"
     if precision not in ENGINES[name].precisions:
@@ -117,6 +117,14 @@ def choose_engine(
     if precision == "tf32" and where.type != "cuda":
         raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
     return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
+
+
+def _why_not_stacked(problem: Problem) -> str | None:
+    """Why a problem gets another engine than the stacked one, which holds all examples on the device."""
+    if not problem.train.resident:
+        return "the examples cannot be held on the device: they are read or collated minibatch by minibatch"
+    obstacle = why_not_mappable(problem)
+    return None if obstacle is None else f"the model cannot be stacked: {obstacle}"
 
 
 def _fastest(device: torch.device, problem: Problem | None, plan: Workload | None) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import torch
 
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.trees import Inputs, tree_map
 from fedhv.protocol.client import Client
 
 CLIENTS, EXAMPLES = 2, 2
@@ -26,20 +27,18 @@ def why_not_mappable(problem: Problem) -> str | None:
     try:
         with torch.random.fork_rng(devices=[]):
             batch = client.ready(client.train_examples[positions], channels_last=False)
-            inputs, *targets = (
-                each.view(CLIENTS, EXAMPLES, *each.shape[1:]) for each in (batch.inputs, *batch.targets)
-            )
+            stack = batch.fold(CLIENTS, EXAMPLES)
             theta = flatten(client.network.module).expand(CLIENTS, -1)
             weights = torch.full((CLIENTS, client.layout.tasks), 1 / client.layout.tasks)
             shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES)
 
-            def objective(theta: torch.Tensor, inputs: torch.Tensor, targets: tuple[torch.Tensor, ...],
+            def objective(theta: torch.Tensor, inputs: Inputs, targets: tuple[torch.Tensor, ...],
                           weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:  # fmt: skip
                 return client.objective(theta, Examples(inputs, targets), weights, shares)
 
             theta = theta.clone().requires_grad_()
             mapped = torch.func.vmap(objective, randomness="different")
-            torch.autograd.grad(mapped(theta, inputs, tuple(targets), weights, shares).sum(), theta)
+            torch.autograd.grad(mapped(theta, stack.inputs, stack.targets, weights, shares).sum(), theta)
             if _mixes(client, theta[0].detach(), batch.inputs):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # whatever a user's model may raise under vmap is the answer
@@ -47,9 +46,9 @@ def why_not_mappable(problem: Problem) -> str | None:
     return None
 
 
-def _mixes(client: Client, theta: torch.Tensor, inputs: torch.Tensor) -> bool:
+def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
     """Whether an example's outputs depend on the others beside it: stacks fill up minibatches, and mix clients."""
-    alone = inputs[:1].expand_as(inputs).contiguous()
+    alone = tree_map(lambda part: part[:1].expand_as(part).contiguous(), inputs)
     with torch.no_grad():
         pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)
         return any(bool((a[0] - b[0]).norm() > 1e-2 * (a[0].norm() + b[0].norm()) / 2) for a, b in pairs)

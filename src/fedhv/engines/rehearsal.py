@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.trees import describe
 from fedhv.protocol.client import Client
 from fedhv.support.errors import FedHVError, InputError
 
@@ -30,8 +31,7 @@ def rehearse(problem: Problem) -> None:
 def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
     tasks, drawn = client.problem.tasks, torch.get_rng_state()
     with torch.no_grad():
-        inputs = f"{tuple(batch.inputs.shape)} of {batch.inputs.dtype}"
-        with _one_line(f"The model should take the problem's inputs, for two examples {inputs}."):
+        with _one_line(f"The model should take the problem's inputs, for two examples {describe(batch.inputs)}."):
             outputs = client.network(theta, batch.inputs, training=False)
         if not torch.equal(torch.get_rng_state(), drawn):
             raise InputError(

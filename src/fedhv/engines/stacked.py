@@ -31,6 +31,7 @@ from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
+from fedhv.problem.trees import Inputs
 from fedhv.protocol.compression import Compressed, compress_all
 from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend, stack_terms
@@ -220,7 +221,7 @@ class Stacked(Engine):
     # --- trajectories ---------------------------------------------------------------------------------------
 
     def _gradients(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
         theta = theta.detach().requires_grad_()
@@ -231,7 +232,7 @@ class Stacked(Engine):
         return gradients
 
     def _objective(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
     ) -> Tensor:
         with self._autocast():
             return self.client.objective(theta, Examples(inputs, targets), weights, shares)
@@ -328,9 +329,8 @@ class Stacked(Engine):
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
                 draws = None if effects is None else effects[step].flatten(0, 1)
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
-                inputs = batch.inputs.view(*shares.shape, *batch.inputs.shape[1:])
-                targets = tuple(target.view(*shares.shape, *target.shape[1:]) for target in batch.targets)
-                return lambda theta: self._gradient(theta, inputs, targets, weights, shares)
+                batch = batch.fold(*shares.shape)
+                return lambda theta: self._gradient(theta, batch.inputs, batch.targets, weights, shares)
 
             steps = (gradient(step) for step in range(shape.minibatches))
             if shape.single:

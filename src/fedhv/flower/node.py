@@ -56,6 +56,8 @@ class Node:
 class _AllMine(Clients):
     """One client's examples under any client's number: the number then only says which random draws are its own."""
 
+    complete = False  # other nodes have other clients, and labels of other tasks
+
     def __getitem__(self, client: int) -> np.ndarray:
         return self.indices
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedhv.problem.problem import Clients
+from fedhv.problem.clients import Clients
 from fedhv.problem.random import Purpose, stream
 from fedhv.support.errors import InputError
 

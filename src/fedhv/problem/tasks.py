@@ -30,6 +30,9 @@ class Task:
         score: Per-example score in [0, 1], (outputs, targets) -> n numbers.
         check: Raises `InputError` when targets are not what the loss expects.
         outputs: How many numbers the model's output has for an example, where that is certain.
+        missing: A target of this value is missing, as NaN always is.
+        whole: Whether targets are whole numbers, as classes are.
+        shape: The shape of one example's target, where that is certain.
     """
 
     name: str
@@ -37,12 +40,23 @@ class Task:
     score: PerExample
     check: Callable[[Tensor], None] = lambda targets: None
     outputs: int | None = None
+    missing: float | None = None
+    whole: bool = False
+    shape: tuple[int, ...] | None = None
 
 
-def classification(name: str, classes: int) -> Task:
-    """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy."""
+def classification(name: str, classes: int, missing: int | None = None) -> Task:
+    """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy.
+
+    Args:
+        name: What tables and figures call it.
+        classes: How many classes there are; labels are 0, 1, ….
+        missing: The label that says that there is none, for example -1.
+    """
     if not is_whole(classes) or classes < 2:
         raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
+    if missing is not None and (not is_whole(missing) or int(missing) in range(classes)):
+        raise InputError(f"Task '{name}': `missing` should be a whole number that is no class. Found {missing!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 1:
@@ -61,13 +75,24 @@ def classification(name: str, classes: int) -> Task:
         score=lambda outputs, targets: (outputs.argmax(dim=1) == targets).float(),
         check=check,
         outputs=classes,
+        missing=None if missing is None else int(missing),
+        whole=True,
+        shape=(),
     )
 
 
-def multilabel(name: str, labels: int) -> Task:
-    """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right."""
+def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
+    """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right.
+
+    Args:
+        name: What tables and figures call it.
+        labels: How many attributes there are.
+        missing: The entry that says that this attribute is unknown, for example -1; NaN always says so.
+    """
     if not is_whole(labels) or labels < 1:
         raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
+    if missing is not None and (not is_whole(missing) or int(missing) in (0, 1)):
+        raise InputError(f"Task '{name}': `missing` should be a whole number but 0 and 1. Found {missing!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 2 or targets.shape[1] != labels:
@@ -84,11 +109,19 @@ def multilabel(name: str, labels: int) -> Task:
         score=lambda outputs, targets: ((outputs > 0) == (targets > 0)).float().mean(dim=1),
         check=check,
         outputs=labels,
+        missing=None if missing is None else int(missing),
+        shape=(labels,),
     )
 
 
-def regression(name: str, tolerance: float) -> Task:
-    """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target."""
+def regression(name: str, tolerance: float, missing: float | None = None) -> Task:
+    """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target.
+
+    Args:
+        name: What tables and figures call it.
+        tolerance: An output this near to its target counts as right.
+        missing: The number that says that there is no target, for example -999; NaN always says so.
+    """
     if not tolerance > 0:
         raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")
 
@@ -104,4 +137,5 @@ def regression(name: str, tolerance: float) -> Task:
         loss=lambda outputs, targets: error(outputs, targets).square().mean(dim=1),
         score=lambda outputs, targets: (error(outputs, targets).abs() <= tolerance).float().mean(dim=1),
         check=check,
+        missing=missing,
     )

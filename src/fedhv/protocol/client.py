@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.problem.missing import refuse_missing_labels
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
+from fedhv.problem.trees import tree_map
 from fedhv.protocol.cohort import Cohort, minibatches
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.local import descend
@@ -47,6 +49,7 @@ class Client(Worker):
     """
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
+        refuse_missing_labels(problem)
         self.problem = problem
         self.device = torch.device(device)
         self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device)
@@ -103,9 +106,9 @@ class Client(Worker):
         if draws is not None:
             assert self.problem.augment is not None
             inputs = self.problem.augment.apply(inputs, draws)
-        if inputs.ndim == 4 and channels_last:
-            inputs = _channels_last(inputs)
-        return Examples(inputs, examples.targets)
+        if channels_last:
+            inputs = tree_map(_channels_last, inputs)
+        return examples.with_inputs(inputs)
 
     def minibatches(self, cohort: Cohort, k: int, steps: int | None = None, part: int = 0) -> Iterator[Examples]:
         """The minibatches of client k's local steps (`part` tells apart the tasks that train alone)."""
@@ -186,11 +189,13 @@ def _given(value: Tensor | None) -> Tensor:
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """The images laid out channels last.
+    """Images laid out channels last; inputs that are no images as they are.
 
     With one channel both layouts are the same memory, and torch keeps the strides of the other one, by which every
     layer behind would keep it too: the strides have to be said.
     """
+    if images.ndim != 4:
+        return images
     images = images.contiguous(memory_format=torch.channels_last)
     rows, columns = images.shape[-2:]
     return images.as_strided(images.shape, (rows * columns, 1, columns, 1)) if images.shape[1] == 1 else images

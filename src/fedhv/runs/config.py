@@ -279,11 +279,12 @@ def strata_columns(benchmark: Benchmark, strata: str | tuple[str, ...]) -> list[
     """The label columns whose combinations are the strata of a partition."""
     columns = dict(benchmark.strata)
     if not columns:
-        for task, targets in zip(benchmark.tasks, benchmark.train.targets, strict=True):
+        for i, task in enumerate(benchmark.tasks):
+            targets = benchmark.train.labels(i)
             if targets.ndim == 1:
-                columns[task.name] = targets.numpy()
+                columns[task.name] = targets
             else:
-                columns |= {f"{task.name}.{j}": targets[:, j].numpy() for j in range(targets.shape[1])}
+                columns |= {f"{task.name}.{j}": targets[:, j] for j in range(targets.shape[1])}
     if strata == "all":
         return list(columns.values())
     if strata == "first":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from fedhv.problem.problem import Benchmark, Clients
 from fedhv.report.figures.drawing import WIDTH, drawing, panels, plain
@@ -44,15 +45,21 @@ def label_distribution(benchmark: Benchmark, clients: Clients) -> Figure:
 
 def label_shares(benchmark: Benchmark, clients: Clients, task: int, shown: int) -> np.ndarray:
     """(labels, clients): the share of each class, or of the examples with each yes/no label."""
-    targets = benchmark.train.targets[task].numpy()
+    targets = benchmark.train.labels(task)
     if targets.ndim > 1:
-        shares = [targets[clients[k]].reshape(len(clients[k]), -1).mean(axis=0) for k in range(shown)]
+        known = benchmark.train.targets[task].numpy()  # a missing label is no yes
+        shares = [known[clients[k]].reshape(len(clients[k]), -1).mean(axis=0) for k in range(shown)]
     elif np.issubdtype(targets.dtype, np.floating):
         raise InputError(f"Task '{benchmark.tasks[task].name}' has no labels to count.")
     else:
         classes = int(targets.max()) + 1
-        shares = [np.bincount(targets[clients[k]], minlength=classes) / len(clients[k]) for k in range(shown)]
+        shares = [_counts(targets[clients[k]], classes) / len(clients[k]) for k in range(shown)]
     return np.array(shares).T
+
+
+def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
+    """How many examples have each class; those without a label have none."""
+    return np.bincount(labels[labels >= 0], minlength=classes)
 
 
 def examples(benchmark: Benchmark) -> Figure:
@@ -71,10 +78,11 @@ def examples(benchmark: Benchmark) -> Figure:
 
 def images(benchmark: Benchmark, count: int) -> np.ndarray:
     """(n, height, width) or (n, height, width, 3) in [0, 1]."""
-    inputs = benchmark.test.inputs[:count].float().numpy()
-    if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
+    stored = benchmark.test[:count].inputs
+    if not isinstance(stored, Tensor) or stored.ndim != 4 or stored.shape[1] not in (1, 3):
         raise InputError(f"The inputs of {benchmark.name} are no images.")
-    if benchmark.test.inputs.is_floating_point():
+    inputs = stored.float().numpy()
+    if stored.is_floating_point():
         low, high = float(inputs.min()), float(inputs.max())
         inputs = (inputs - low) / max(high - low, 1e-12)
     else:

@@ -1,0 +1,88 @@
+"""What people have, as inputs and targets: arrays, tensors, lists, pandas' columns and frames, tuples and dicts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.problem.frames import frame_numbers, is_frame, is_series, series_numbers
+from fedhv.problem.objects import object_numbers, ragged
+from fedhv.problem.stored import Rows, Stored, as_float32, memory_map
+from fedhv.problem.trees import Inputs
+from fedhv.support.errors import InputError
+
+LARGE = 2**26
+"""Bytes of an array from which on it stays as it is: converting or joining smaller ones makes them faster to read."""
+
+
+def as_inputs(values: Any, what: str = "inputs") -> Inputs:
+    """Inputs of one or several parts. Arrays on disk, and large ones, are not copied."""
+    if isinstance(values, Mapping):
+        if not values:
+            raise InputError(f"The {what} should have at least one part. Found an empty dict.")
+        return {str(name): as_inputs(each, f"{what} '{name}'") for name, each in values.items()}
+    if isinstance(values, tuple) and values and all(getattr(each, "ndim", 0) > 0 for each in values):
+        return tuple(as_inputs(each, f"{what} {i}") for i, each in enumerate(values))
+    if isinstance(values, Stored):
+        return values
+    values = _plain(values, what)
+    if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind in "fiub":
+        converted = values.dtype.kind == "f" and values.dtype != np.float32
+        if memory_map(values) is not None or (converted and values.nbytes > LARGE):
+            return Rows(values)
+    return _many(values, what)
+
+
+def as_targets(values: Any, n: int, what: str = "targets") -> Tensor:
+    """One task's targets; `None` means that none of the n examples has one, and NaN that this one has none."""
+    if values is None:
+        return torch.full((n,), torch.nan)
+    return _many(_plain(values, what), what)
+
+
+def _plain(values: Any, what: str) -> Any:
+    """Tensors and arrays of numbers as they are; everything else as an array, missing values as NaN."""
+    if isinstance(values, Tensor):
+        return values
+    if is_series(values):
+        return series_numbers(values, f"The {what}")
+    if is_frame(values):
+        return frame_numbers(values)
+    if isinstance(values, Sequence) and not isinstance(values, str) and len(values):
+        values = _stacked(values, what)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return object_numbers(values, f"The {what}")
+    return values
+
+
+def _stacked(values: Sequence[Any], what: str) -> Any:
+    """A list as an array: of numbers, of rows, of single examples' arrays or tensors."""
+    if all(isinstance(each, Tensor) for each in values):
+        if len({each.shape for each in values}) > 1:
+            raise ragged(f"The {what}", values)
+        return torch.stack(list(values))
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise ragged(f"The {what}", values) from error
+
+
+def _many(values: Any, what: str) -> Tensor:
+    try:
+        if isinstance(values, np.ndarray):
+            values = values.astype(values.dtype.newbyteorder("="), copy=False)
+        with warnings.catch_warnings():
+            # Arrays of pandas and of memory maps may not be written to, which torch warns of. Nobody does.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
+            tensor = torch.as_tensor(values)
+    except (TypeError, ValueError) as error:  # strings, objects
+        found = getattr(values, "dtype", type(values).__name__)
+        raise InputError(f"The {what} should be an array of numbers. Found {found}; encode or convert them.") from error
+    if tensor.ndim == 0:
+        raise InputError(f"The {what} should be an array, one entry for every example. Found the number {tensor}.")
+    return as_float32(tensor)

@@ -1,0 +1,238 @@
+"""A federated multi-task problem: a model, its tasks, examples, and which client holds which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedhv.problem.augmentation import Augmentation
+from fedhv.problem.checking import check_tasks, checked
+from fedhv.problem.clients import Clients
+from fedhv.problem.examples import Collate, Examples
+from fedhv.problem.joining import as_examples, join
+from fedhv.problem.missing import check_labels, check_test_labels, whole_classes
+from fedhv.problem.partitions import load_partitions
+from fedhv.problem.tables import Columns, client_lists
+from fedhv.problem.tasks import Task
+from fedhv.problem.trees import Inputs
+from fedhv.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A problem before it is divided among clients.
+
+    Attributes:
+        name: What tables call it.
+        model: Makes a fresh, randomly initialised model with one output per task. Parameters with
+            `requires_grad=False` stay as it makes them.
+        tasks: The m objectives, in the order of the model's outputs.
+        train: All training examples.
+        test: The examples that evaluation uses.
+        prepare: From stored inputs to what the model takes (normalisation), batch by batch on the device. Inputs of
+            several parts come and go as the tuple or dict that they are.
+        augment: Applied to training minibatches only.
+        heads: For every task the prefix of its head's parameter names; all other parameters are shared. By
+            default `heads.0`, `heads.1`, … if the model has such a list and parameters beside it, otherwise every
+            parameter is shared.
+        strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    tasks: tuple[Task, ...]
+    train: Examples
+    test: Examples
+    prepare: Callable[[Inputs], Inputs] | None = None
+    augment: Augmentation | None = None
+    heads: tuple[str, ...] | None = None
+    strata: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        if isinstance(self.model, nn.Module):
+            made = type(self.model).__name__
+            raise InputError(
+                f"`model` should make a model: a class or a function. Found a {made}; give `lambda: {made}(…)`."
+            )
+        if not self.tasks:
+            raise InputError(f"Problem '{self.name}' should have at least one task. Found none.")
+        check_tasks(self.name, self.tasks)
+        names = [task.name for task in self.tasks]
+        if len(set(names)) < len(names):
+            raise InputError(f"Problem '{self.name}' should name every task differently. Found {names}.")
+        for split, words in (("train", "training"), ("test", "test")):
+            object.__setattr__(self, split, checked(self.name, words, getattr(self, split), self.tasks))
+
+
+@dataclass(frozen=True)
+class Problem(Benchmark):
+    """A benchmark with its clients: all that a simulation needs to know about the world."""
+
+    clients: Clients = field(default_factory=lambda: Clients.of([]))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = self.clients.sizes
+        if len(sizes) == 0:
+            raise InputError(f"Problem '{self.name}' should have at least one client. Found none.")
+        if sizes.min() == 0:
+            raise InputError(
+                f"Every client should hold at least one example. Found client {int(sizes.argmin())} empty; "
+                "leave it out or give it examples."
+            )
+        low, high = int(self.clients.indices.min()), int(self.clients.indices.max())
+        if low < 0 or high >= len(self.train):
+            raise InputError(f"Clients should hold indices from 0 to {len(self.train) - 1}. Found {low} to {high}.")
+        check_labels(self.name, self.tasks, self.train.labelled, self.clients)
+        if self.clients.complete:
+            check_test_labels(self.name, self.tasks, self.test.labelled)
+
+    @classmethod
+    def divide(cls, benchmark: Benchmark, clients: Clients) -> Problem:
+        """A benchmark divided among clients."""
+        shared = {name: getattr(benchmark, name) for name in Benchmark.__dataclass_fields__}
+        return cls(**shared, clients=clients)
+
+    @classmethod
+    def from_clients(
+        cls,
+        model: Callable[[], nn.Module],
+        tasks: Sequence[Task],
+        clients: Sequence[Any],
+        test: Any,
+        name: str = "custom",
+        collate: Collate | None = None,
+        **options: Any,
+    ) -> Problem:
+        """Your own problem from the clients' arrays, which are not copied where they are large or on disk.
+
+        Args:
+            model: Makes a fresh model; its forward pass returns one output per task.
+            tasks: The objectives, in the order of the outputs.
+            clients: For every client its inputs and a list of m target arrays, None for a task that it has no label
+                of; or its `Examples`; or its torch `Dataset`.
+            test: The same for evaluation.
+            name: What tables call the problem.
+            collate: Makes a minibatch from a list of single examples' inputs, as in `Examples.of`.
+            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+
+        Example:
+            >>> Problem.from_clients(Net, [classification("risk", 2)], [(x0, [y0]), (x1, [y1])], test=(x, [y]))
+        """
+        tasks = tuple(tasks)
+        check_tasks(name, tasks)
+        parts = [as_examples(f"client {k}'s examples", each, collate) for k, each in enumerate(clients)]
+        if not parts:
+            raise InputError(f"Problem '{name}' should have at least one client. Found none.")
+        parts = [checked(name, f"client {k}'s", part, tasks) for k, part in enumerate(parts)]
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        return cls(
+            name=name,
+            model=model,
+            tasks=tasks,
+            train=join(name, tasks, parts),
+            test=as_examples("the test examples", test, collate),
+            clients=Clients(np.arange(int(offsets[-1]), dtype=np.int64), offsets),
+            **options,
+        )
+
+    @classmethod
+    def from_table(
+        cls,
+        model: Callable[[], nn.Module],
+        tasks: Sequence[Task],
+        table: Any,
+        *,
+        inputs: Columns,
+        targets: Mapping[str, Columns],
+        client: Any,
+        test: Any,
+        name: str = "custom",
+        collate: Collate | None = None,
+        **options: Any,
+    ) -> Problem:
+        """Your own problem from a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays.
+
+        Args:
+            model: Makes a fresh model; its forward pass returns one output per task.
+            tasks: The objectives, in the order of the outputs.
+            table: The training examples, a row each. Missing values in a task's column are missing labels.
+            inputs: A column's name; a list of them, side by side in float32; or a tuple or dict of these.
+            targets: For every task's name its column, or a list of columns.
+            client: The column that says whose row it is; clients are numbered in the order of its sorted values.
+            test: A table with the same columns for evaluation.
+            name: What tables call the problem.
+            collate: As in `Examples.of`.
+            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+
+        Example:
+            >>> Problem.from_table(
+            ...     Net, [regression("stay", 0.5)], frame, inputs=["age", "weight"], targets={"stay": "days"},
+            ...     client="hospital", test=later,
+            ... )
+        """
+        columns = _columns_of(name, tasks, targets)
+        return cls(
+            name=name,
+            model=model,
+            tasks=tuple(tasks),
+            train=whole_classes(tasks, Examples.from_table(table, inputs, columns, collate)),
+            test=whole_classes(tasks, Examples.from_table(test, inputs, columns, collate)),
+            clients=Clients.of(client_lists(table, client)),
+            **options,
+        )
+
+    @classmethod
+    def from_partitions(
+        cls,
+        model: Callable[[], nn.Module],
+        tasks: Sequence[Task],
+        partitioner: Any,
+        *,
+        inputs: Columns,
+        targets: Mapping[str, Columns],
+        test: Any,
+        name: str = "custom",
+        collate: Collate | None = None,
+        **options: Any,
+    ) -> Problem:
+        """Your own problem from a partitioner of `flwr-datasets`: every partition is a client.
+
+        Args:
+            model: Makes a fresh model; its forward pass returns one output per task.
+            tasks: The objectives, in the order of the outputs.
+            partitioner: Has `num_partitions` and `load_partition(i)`; its dataset is assigned already.
+            inputs: Columns, as in `from_table`.
+            targets: Columns, as in `from_table`.
+            test: A table with the same columns for evaluation.
+            name: What tables call the problem.
+            collate: As in `Examples.of`.
+            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+
+        Example:
+            >>> partitioner = DirichletPartitioner(num_partitions=10, partition_by="label", alpha=0.3)
+            >>> partitioner.dataset = dataset
+            >>> Problem.from_partitions(Net, tasks, partitioner, inputs="x", targets={"kind": "label"}, test=held_out)
+        """
+        columns = _columns_of(name, tasks, targets)
+
+        def read(table: Any) -> Examples:
+            return whole_classes(tasks, Examples.from_table(table, inputs, columns, collate))
+
+        parts = [read(partition) for partition in load_partitions(partitioner)]
+        return cls.from_clients(model, tasks, parts, read(test), name, **options)
+
+
+def _columns_of(problem: str, tasks: Sequence[Task], targets: Any) -> list[Columns]:
+    """The columns of every task's targets, in the order of the tasks."""
+    check_tasks(problem, tasks)
+    names = [task.name for task in tasks]
+    if not isinstance(targets, Mapping) or set(targets) != set(names):
+        found = list(targets) if isinstance(targets, Mapping) else targets
+        raise InputError(f"`targets` should name a column for every task, {names}. Found {found!r}.")
+    return [targets[name] for name in names]

@@ -1,0 +1,61 @@
+"""What would poison a run is refused where examples enter: none at all, too few targets, NaN, labels out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedhv.problem.examples import Examples
+from fedhv.problem.missing import marked, rows
+from fedhv.problem.stored import check_finite
+from fedhv.problem.tasks import Task
+from fedhv.problem.trees import leaves
+from fedhv.support.errors import InputError
+
+
+def check_tasks(problem: str, tasks: Sequence[Any]) -> None:
+    """Tasks are tasks, not names."""
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise InputError(
+                f"The tasks of problem '{problem}' should be made by classification, multilabel, regression or Task. "
+                f"Found {task!r}."
+            )
+
+
+def checked(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> Examples:
+    """The examples, their missing labels marked; complete ones are returned as they are."""
+    where = f"Problem '{problem}', {split} examples"
+    n = len(examples)
+    if n == 0:
+        raise InputError(f"{where}: expected at least one. Found none.")
+    if len(examples.targets) != len(tasks):
+        raise InputError(
+            f"{where}: expected targets for {len(tasks)} tasks. Found {len(examples.targets)} target arrays."
+        )
+    lengths = [len(leaf) for leaf in leaves(examples.inputs)]
+    if len(set(lengths)) > 1:
+        raise InputError(f"{where}: expected all parts of the inputs to have one first axis. Found lengths {lengths}.")
+    for task, targets in zip(tasks, examples.targets, strict=True):
+        if len(targets) != n:
+            raise InputError(f"{where}: expected {n} targets for task '{task.name}'. Found {len(targets)}.")
+    try:
+        for leaf in leaves(examples.inputs):
+            check_finite(leaf)
+        return _marked(examples, tasks)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _marked(examples: Examples, tasks: Sequence[Task]) -> Examples:
+    """Labels are checked where they are there."""
+    masks = examples.labelled or (None,) * len(tasks)
+    pairs = [marked(*each) for each in zip(tasks, examples.targets, masks, strict=True)]
+    for task, (targets, mask) in zip(tasks, pairs, strict=True):
+        labelled = targets if mask is None else targets[rows(mask)]
+        if len(labelled):
+            task.check(labelled)
+    if all(mask is None for _, mask in pairs):
+        return examples if examples.labelled is None else replace(examples, labelled=None)
+    return replace(examples, targets=tuple(t for t, _ in pairs), labelled=tuple(mask for _, mask in pairs))

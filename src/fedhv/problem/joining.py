@@ -1,0 +1,136 @@
+"""Several clients' examples as those of one problem, without copying what is large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fedhv.problem.arrays import LARGE
+from fedhv.problem.examples import Collate, Examples
+from fedhv.problem.frames import is_frame
+from fedhv.problem.stored import Chain, Collated, Joined
+from fedhv.problem.tasks import Task
+from fedhv.problem.trees import leaves, rebuild, structure
+from fedhv.support.errors import InputError
+
+
+def as_examples(whose: str, given: Any, collate: Collate | None = None) -> Examples:
+    """Inputs and a list of targets, as a user gives them; or examples; or a torch `Dataset`."""
+    if isinstance(given, Examples):
+        return given
+    if isinstance(given, Dataset):
+        return Examples.from_dataset(given, collate=collate)
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise InputError(f"Problem: {whose} should be inputs and a list of targets, (x, [y1, y2]). {_found(given)}")
+    inputs, targets = given
+    if is_frame(targets):
+        targets = [targets[name] for name in targets.columns]
+    if isinstance(targets, str | Mapping) or not isinstance(targets, Iterable) or getattr(targets, "ndim", 2) < 2:
+        raise InputError(
+            f"Problem: the targets of {whose} should be a list, an array for every task. {_found(targets)}"
+        )
+    return Examples.of(inputs, list(targets), collate=collate)
+
+
+def _found(given: Any) -> str:
+    size = f" of {len(given)}" if isinstance(given, Sequence) else ""
+    return f"Found a {type(given).__name__}{size}."
+
+
+def join(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> Examples:
+    """All clients' examples, in the clients' order."""
+    parts = _with_one_target_shape(problem, tasks, parts)
+    for k, part in enumerate(parts):
+        _check_alike(k, part, parts[0])
+    columns = zip(*(leaves(part.inputs) for part in parts), strict=True)
+    inputs = rebuild(parts[0].inputs, [_joined(column) for column in columns])
+    targets = tuple(torch.cat([part.targets[i] for part in parts]) for i in range(len(tasks)))
+    return Examples(inputs, targets, _masks(parts))
+
+
+def _joined(column: Sequence[Any]) -> Any:
+    """One part of the inputs of all clients."""
+    if isinstance(column[0], Collated):
+        return Collated(Chain([each.items for each in column]), column[0].collate)
+    if len(column) == 1:
+        return column[0]
+    tensors = [each for each in column if isinstance(each, Tensor)]
+    if len(tensors) == len(column) and sum(each.nbytes for each in tensors) <= LARGE:
+        return torch.cat(tensors)
+    return Joined(column)
+
+
+def _masks(parts: Sequence[Examples]) -> tuple[Tensor | None, ...] | None:
+    if all(part.labelled is None for part in parts):
+        return None
+    masks: list[Tensor | None] = []
+    for i, _ in enumerate(parts[0].targets):
+        mine = [None if part.labelled is None else part.labelled[i] for part in parts]
+        there = [
+            torch.ones_like(part.targets[i], dtype=torch.bool) if mask is None else mask
+            for mask, part in zip(mine, parts, strict=True)
+        ]
+        masks.append(None if all(mask is None for mask in mine) else torch.cat(there))
+    return tuple(masks)
+
+
+def _with_one_target_shape(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> list[Examples]:
+    """Where a client has no label of a task, its targets have the shape and type of the others'."""
+    made = list(parts)
+    for i, task in enumerate(tasks):
+        absent = [k for k, part in enumerate(made) if _absent(part, i)]
+        if len(absent) == len(made):
+            raise InputError(
+                f"Problem '{problem}': no client has a label of task '{task.name}'. Leave the task out, or check its "
+                "column and its mark for missing labels."
+            )
+        like = next(part.targets[i] for k, part in enumerate(made) if k not in absent)
+        for k in absent:
+            shape = (len(made[k]), *like.shape[1:])
+            masks = made[k].labelled or ()
+            made[k] = Examples(
+                made[k].inputs,
+                _replaced(made[k].targets, i, torch.zeros(shape, dtype=like.dtype)),
+                _replaced(masks, i, torch.zeros(shape, dtype=torch.bool)),
+            )
+    return made
+
+
+def _absent(part: Examples, i: int) -> bool:
+    mask = None if part.labelled is None else part.labelled[i]
+    return mask is not None and not bool(mask.any())
+
+
+def _replaced(values: Sequence[Any], i: int, value: Tensor) -> tuple[Any, ...]:
+    return (*values[:i], value, *values[i + 1 :])
+
+
+def _check_alike(k: int, examples: Examples, first: Examples) -> None:
+    """All clients' examples have one structure and one shape."""
+    if structure(examples.inputs) != structure(first.inputs):
+        raise InputError(
+            f"All clients' inputs should have the same parts. Found {_parts(examples)} with client {k}, "
+            f"{_parts(first)} with client 0."
+        )
+    mine = [*leaves(examples.inputs), *examples.targets]
+    others = [*leaves(first.inputs), *first.targets]
+    for i, (each, other) in enumerate(zip(mine, others, strict=True)):
+        if isinstance(each, Collated) or isinstance(other, Collated):
+            continue
+        if each.shape[1:] != other.shape[1:]:
+            what = "targets" if i >= len(mine) - len(examples.targets) else "inputs"
+            raise InputError(
+                f"All clients' examples should have one shape. Found {what} of shape {tuple(each.shape[1:])} with "
+                f"client {k}, {tuple(other.shape[1:])} with client 0."
+            )
+
+
+def _parts(examples: Examples) -> str:
+    inputs = examples.inputs
+    if isinstance(inputs, dict):
+        return f"a dict of {list(inputs)}"
+    return f"a tuple of {len(inputs)}" if isinstance(inputs, tuple) else "one array"

@@ -1,0 +1,138 @@
+"""Labels that are missing: which ones, how a problem says so, and what is refused.
+
+A target is missing where it is NaN, where it equals the task's mark (`missing=`), or where a mask says so. Examples
+then hold 0 in its place and, for that task, a mask of the labels that are there. A task whose labels are all there has
+no mask and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.problem.tasks import Task
+from fedhv.support.errors import InputError
+
+if TYPE_CHECKING:
+    from fedhv.problem.benchmark import Benchmark
+    from fedhv.problem.clients import Clients
+    from fedhv.problem.examples import Examples
+
+Masks = tuple[Tensor | None, ...]
+"""For every task the mask of its labels, of its targets' shape, or None where all are there."""
+
+
+def as_masks(labelled: Sequence[Any] | None, targets: Sequence[Tensor]) -> Masks | None:
+    """Masks as a user gives them: for every task n booleans, booleans of the targets' shape, or None."""
+    if labelled is None:
+        return None
+    if not isinstance(labelled, list | tuple):
+        found = f"a {type(labelled).__name__}"
+        raise InputError(f"`labelled` should be a list, a mask or None for every task. Found {found}.")
+    if len(labelled) != len(targets):
+        raise InputError(
+            f"`labelled` should have a mask or None for each of {len(targets)} tasks. Found {len(labelled)} of them."
+        )
+    return tuple(_mask(i, mask, target) for i, (mask, target) in enumerate(zip(labelled, targets, strict=True)))
+
+
+def _mask(i: int, given: Any, targets: Tensor) -> Tensor | None:
+    if given is None:
+        return None
+    mask = torch.as_tensor(np.array(given))
+    if mask.dtype != torch.bool:
+        raise InputError(f"The mask of task {i} should hold booleans, True where labelled. Found {mask.dtype}.")
+    if mask.shape == targets.shape:
+        return mask
+    if mask.shape != targets.shape[:1]:
+        raise InputError(
+            f"The mask of task {i} should have shape {tuple(targets.shape[:1])}, or that of its targets, "
+            f"{tuple(targets.shape)}. Found {tuple(mask.shape)}."
+        )
+    return mask.view(-1, *[1] * (targets.ndim - 1)).expand(targets.shape).clone()
+
+
+def marked(task: Task, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """A task's targets with 0 for what is missing, and the mask of what is there; None where all is there."""
+    if mask is None and task.missing is None and not targets.is_floating_point():
+        return targets, None
+    there = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
+    if targets.is_floating_point():
+        there = there & ~targets.isnan()
+    if task.missing is not None:
+        there = there & (targets != task.missing)
+    if bool(there.all()):
+        return targets, None
+    targets = torch.where(there, targets, torch.zeros((), dtype=targets.dtype))
+    if task.whole and targets.is_floating_point() and bool((targets == targets.round()).all()):
+        targets = targets.long()  # NaN had made real numbers of the classes
+    if task.shape and targets.ndim == 1 and not bool(there.any()):  # a task given as None
+        targets, there = (each.view(-1, 1).expand(-1, *task.shape).clone() for each in (targets, there))
+    return targets, there
+
+
+def rows(mask: Tensor) -> Tensor:
+    """Which examples have any label of a task."""
+    return mask.flatten(1).any(dim=1) if mask.ndim > 1 else mask
+
+
+def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clients: Clients) -> None:
+    """Every task is labelled somewhere, and every client has a label."""
+    if masks is None:
+        return
+    held = clients.indices
+    for task, mask in zip(tasks, masks, strict=True):
+        if mask is not None and clients.complete and not bool(rows(mask)[torch.from_numpy(held)].any()):
+            raise InputError(
+                f"Problem '{problem}': no client has a label of task '{task.name}'. Leave the task out, or check its "
+                "column and its mark for missing labels."
+            )
+    if any(mask is None for mask in masks):
+        return
+    anything = torch.stack([rows(mask) for mask in masks if mask is not None]).any(dim=0).numpy()
+    counts = np.add.reduceat(anything[held].astype(np.int64), clients.offsets[:-1])
+    if counts.min() == 0:
+        raise InputError(
+            f"Every client should have at least one label. Found none with client {int(counts.argmin())}; leave it out."
+        )
+
+
+def check_test_labels(problem: str, tasks: Sequence[Task], masks: Masks | None) -> None:
+    """Every task can be evaluated."""
+    for task, mask in zip(tasks, masks or (), strict=False):
+        if mask is not None and not bool(mask.any()):
+            raise InputError(
+                f"Problem '{problem}', test examples: expected labels of every task. Found none of task '{task.name}'; "
+                "leave the task out, or check its column and its mark for missing labels."
+            )
+
+
+def whole_classes(tasks: Sequence[Task], examples: Examples) -> Examples:
+    """Classes that a table holds as real numbers, as a column with gaps makes them, as whole ones."""
+    targets = tuple(
+        target.long()
+        if task.whole and target.is_floating_point() and bool((target == target.round()).all())
+        else target
+        for task, target in zip(tasks, examples.targets, strict=True)
+    )
+    return replace(examples, targets=targets)
+
+
+def refuse_missing_labels(problem: Benchmark) -> None:
+    """Refuse to train or evaluate where labels are missing: losses, reports and averages would count them as zeros.
+
+    This is the only place that refuses them.
+    """
+    for split, examples in (("training", problem.train), ("test", problem.test)):
+        for task, mask in zip(problem.tasks, examples.labelled or (), strict=False):
+            if mask is not None:
+                gone = int((~mask).sum())
+                raise InputError(
+                    f"Problem '{problem.name}': {gone} of {mask.numel()} {split} labels of task '{task.name}' are "
+                    "missing, which no method takes yet. Leave these examples or this task out."
+                )

@@ -1,0 +1,313 @@
+"""Inputs that are no single tensor: read by index, minibatch by minibatch, and converted then.
+
+`Rows` reads an array that stays where it is, on disk or in memory. `Joined` reads several clients' arrays as if they
+were one. `Collated` makes a minibatch from single examples by a function. All of them answer `stored[index]` with
+tensors, as a tensor does, so that whoever reads examples need not know which one it is.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.problem.trees import Inputs, leaves, tree_map
+from fedhv.support.errors import InputError
+
+CHECKED = 2**22
+"""Numbers that are looked at together when an array is checked: copies of a whole one would double its memory."""
+MAPPED = 2**26
+"""Bytes of a memory map that may be resident before its pages are given back."""
+AROUND = 2**17
+"""Bytes that a system may map around each row that is read."""
+
+
+class Stored(ABC):
+    """n inputs, read by index."""
+
+    device: torch.device = torch.device("cpu")
+    """Where the tensors go that are read."""
+
+    @property
+    @abstractmethod
+    def resident(self) -> bool:
+        """Whether the whole fits into memory, so that an engine may hold it on its device."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, positions: np.ndarray) -> Inputs:
+        """The inputs at these positions, as tensors in main memory."""
+
+    def __getitem__(self, index: Any) -> Inputs:
+        return tree_map(lambda leaf: leaf.to(self.device), self.read(as_positions(index, len(self))))
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Any:
+        """The same inputs for a device: there as a whole where they are resident, else read from where they are."""
+
+    def check(self) -> None:
+        """Raise `InputError` where a number is not finite; what is too large to look through is checked when read."""
+        return
+
+
+class Rows(Stored):
+    """The rows of an array or a memory map, which is not copied; real numbers become float32 when they are read."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self._map = _pages(array)
+        self._touched = 0
+
+    @property
+    def resident(self) -> bool:
+        """Whether the array lies in memory."""
+        return memory_map(self.array) is None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of what is read."""
+        return _tensor(self.array[:0]).dtype
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def read(self, positions: np.ndarray) -> Tensor:
+        """The rows at these positions."""
+        tensor = _tensor(self.array[positions])
+        if self._map is not None:
+            self._release(len(positions))
+        if not self.resident and not finite(tensor):
+            rows = torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1)
+            where = int(positions[int((~rows).nonzero()[0])])
+            raise InputError(f"Expected finite inputs. Found NaN or infinity in row {where}; clean the data first.")
+        return tensor
+
+    def to(self, device: torch.device | str) -> Any:
+        """On a GPU the whole array, or a reader whose tensors go there."""
+        if torch.device(device).type == "cpu":
+            return self
+        if self.resident:
+            return joined_on(device, [self], self.shape, self.dtype)
+        moved = Rows(self.array)
+        moved.device = torch.device(device)
+        return moved
+
+    def check(self) -> None:
+        """An array in memory is looked through part by part."""
+        step = max(1, CHECKED // max(1, self.array[:1].size))
+        for start in range(0, len(self) if self.resident else 0, step):
+            if not finite(_tensor(self.array[start : start + step])):
+                raise InputError("expected finite inputs. Found NaN or infinity; clean the data first.")
+
+    def _release(self, rows: int) -> None:
+        """Give the pages back that were read: mapped ones count as this process's memory until the system is short."""
+        assert self._map is not None
+        self._touched += rows * (AROUND + self.array[:1].nbytes)
+        if self._touched > MAPPED:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+
+
+class Joined(Stored):
+    """Several clients' inputs one after the other, each where it is: nothing is concatenated."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
+        self.offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        self._dtype = self.parts[0].dtype
+        for part in self.parts:
+            self._dtype = torch.promote_types(self._dtype, part.dtype)
+
+    @property
+    def resident(self) -> bool:
+        """Whether every part lies in memory."""
+        return all(isinstance(part, Tensor) or part.resident for part in self.parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As that of the concatenation."""
+        return (len(self), *self.parts[0].shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As that of the concatenation."""
+        dtype: torch.dtype = self._dtype
+        return dtype
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def read(self, positions: np.ndarray) -> Tensor:
+        """The inputs at these positions; those of one client are one read."""
+        owner = np.searchsorted(self.offsets, positions, side="right") - 1
+        if len(owner) and (owner == owner[0]).all():
+            return self._part(int(owner[0]), positions)
+        gathered = torch.empty((len(positions), *self.shape[1:]), dtype=self.dtype)
+        for part in np.unique(owner):
+            mine = owner == part
+            gathered[torch.from_numpy(mine)] = self._part(int(part), positions[mine])
+        return gathered
+
+    def _part(self, part: int, positions: np.ndarray) -> Tensor:
+        held, local = self.parts[part], positions - self.offsets[part]
+        read: Tensor = held[torch.from_numpy(local)] if isinstance(held, Tensor) else held.read(local)
+        return read.to(self.dtype)
+
+    def to(self, device: torch.device | str) -> Any:
+        """On a GPU one tensor, or a reader whose tensors go there."""
+        if torch.device(device).type == "cpu":
+            return self
+        if self.resident:
+            return joined_on(device, self.parts, self.shape, self.dtype)
+        moved = Joined(self.parts)
+        moved.device = torch.device(device)
+        return moved
+
+    def check(self) -> None:
+        """Every part is looked through."""
+        for part in self.parts:
+            check_finite(part)
+
+
+class Collated(Stored):
+    """Single examples, from which a function makes the inputs of a minibatch.
+
+    Args:
+        items: One entry for every example; `items[i]` may read it from disk.
+        collate: From a list of entries to inputs with a first axis of that length.
+    """
+
+    def __init__(self, items: Sequence[Any], collate: Callable[[list[Any]], Inputs]) -> None:
+        self.items = items
+        self.collate = collate
+
+    @property
+    def resident(self) -> bool:
+        """No: minibatches have shapes of their own."""
+        return False
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def read(self, positions: np.ndarray) -> Inputs:
+        """A minibatch."""
+        made = self.collate([self.items[int(i)] for i in positions])
+        parts = leaves(made)
+        fit = all(isinstance(part, Tensor) and part.ndim and len(part) == len(positions) for part in parts)
+        if not parts or not fit:
+            raise InputError(
+                f"`collate` should make a tensor from {len(positions)} examples, or a tuple or dict of tensors, with a "
+                f"first axis of {len(positions)}. Found {_found(made)}."
+            )
+        made = tree_map(as_float32, made)
+        for leaf in leaves(made):
+            if not finite(leaf):
+                raise InputError("Expected finite inputs. Found NaN or infinity after `collate`; clean the data first.")
+        return made
+
+    def to(self, device: torch.device | str) -> Collated:
+        """A reader whose tensors go to the device."""
+        moved = Collated(self.items, self.collate)
+        moved.device = torch.device(device)
+        return moved
+
+
+class Chain(Sequence[Any]):
+    """Several clients' entries one after the other."""
+
+    def __init__(self, parts: Sequence[Sequence[Any]]) -> None:
+        self.parts = parts
+        self.offsets = [0, *np.cumsum([len(part) for part in parts]).tolist()]
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def __getitem__(self, i: Any) -> Any:
+        part = bisect_right(self.offsets, i) - 1
+        return self.parts[part][i - self.offsets[part]]
+
+
+def joined_on(device: torch.device | str, parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """All parts as one tensor on a device; main memory holds a piece of them at a time."""
+    whole = torch.empty(tuple(shape), dtype=dtype, device=device)
+    start = 0
+    for part in parts:
+        if isinstance(part, Tensor):
+            whole[start : start + len(part)] = part.to(device)
+        else:
+            step = max(1, CHECKED // max(1, part.array[:1].size))
+            for first in range(0, len(part), step):
+                piece = _tensor(part.array[first : first + step])
+                whole[start + first : start + first + len(piece)] = piece.to(device)
+        start += len(part)
+    return whole
+
+
+def as_positions(index: Any, n: int) -> np.ndarray:
+    """Any index of n entries as positions from 0; negative ones count from the end."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(n), dtype=np.int64)
+    array = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
+    if array.dtype == bool:
+        return np.flatnonzero(array)
+    array = array.astype(np.int64, copy=False).reshape(-1)
+    return np.where(array < 0, array + n, array) if len(array) and array.min() < 0 else array
+
+
+def as_float32(tensor: Tensor) -> Tensor:
+    """Real numbers as the model's parameters are; whole numbers as they are."""
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite, looked through part by part."""
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return True
+    step = max(1, CHECKED // max(1, tensor[:1].numel()))
+    return all(bool(torch.isfinite(tensor[i : i + step]).all()) for i in range(0, len(tensor), step))
+
+
+def check_finite(leaf: Any) -> None:
+    """Raise `InputError` where a part of inputs is not finite."""
+    if isinstance(leaf, Stored):
+        leaf.check()
+    elif not finite(leaf):
+        raise InputError("expected finite inputs. Found NaN or infinity; clean the data first.")
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """A piece of an array as a tensor, whatever its precision and byte order."""
+    native = np.array(array, dtype=array.dtype.newbyteorder("="))  # a copy that torch may write to
+    return as_float32(torch.from_numpy(native))
+
+
+def memory_map(array: Any) -> np.memmap | None:
+    """The memory map that an array is a view of."""
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return array if isinstance(array, np.memmap) else None
+
+
+def _pages(array: np.ndarray) -> Any:
+    """The mapped file whose pages may be given back: not one whose changes live in memory alone."""
+    mapped = memory_map(array)
+    kept = mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED")
+    return None if kept else getattr(mapped, "_mmap", None)
+
+
+def _found(made: Any) -> str:
+    shapes = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves(made)]
+    return ", ".join(map(str, shapes)) or "nothing"

@@ -1,0 +1,164 @@
+"""Columns of a table, by name: of a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedhv.problem.arrays import as_inputs, as_targets
+from fedhv.problem.frames import frame_numbers, is_frame, series_numbers
+from fedhv.problem.objects import is_missing
+from fedhv.problem.trees import Inputs, leaves, tree_map
+from fedhv.support.errors import InputError, unknown
+
+Columns: TypeAlias = Any
+"""A column's name, a list of names (side by side), or a tuple or dict of these."""
+
+
+def read_columns(table: Any, columns: Columns, single: bool = False) -> Any:
+    """Inputs from columns; where `single`, a sequence of every row's own, which may differ in shape."""
+    if single:
+        return Zipped(_structured(columns, lambda one: column(table, one, ragged=True), lambda many: side(table, many)))
+    made = _structured(columns, lambda one: column(table, one), lambda many: side(table, many))
+    return tree_map(as_inputs, made)
+
+
+def read_targets(table: Any, columns: Sequence[Columns]) -> list[Any]:
+    """Every task's targets; several columns of one task side by side."""
+    return [
+        np.stack([np.asarray(as_targets(column(table, name), 0)) for name in each], axis=1)
+        if isinstance(each, list | tuple) and each
+        else column(table, each)
+        for each in columns
+    ]
+
+
+def _structured(columns: Columns, one: Any, many: Any) -> Inputs:
+    if isinstance(columns, Mapping):
+        return {str(name): _structured(each, one, many) for name, each in columns.items()}
+    if isinstance(columns, tuple):
+        return tuple(_structured(each, one, many) for each in columns)
+    return many(columns) if isinstance(columns, list) else one(columns)
+
+
+class Zipped(Sequence[Any]):
+    """Row i of every part, in the parts' structure."""
+
+    def __init__(self, parts: Inputs) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(leaves(self.parts)[0])
+
+    def __getitem__(self, i: Any) -> Any:
+        return tree_map(lambda part: part[i], self.parts)
+
+
+def side(table: Any, names: Sequence[Any]) -> np.ndarray:
+    """Columns side by side, n × p in float32; a gap in one of them is refused by its name."""
+    if is_frame(table):
+        for name in names:
+            _check_name(table, name)
+        whole = frame_numbers(table, names)
+    else:
+        if not names:
+            raise InputError("A table's inputs should have at least one column. Found none.")
+        parts = [np.asarray(column(table, name), np.float32) for name in names]
+        for name, part in zip(names, parts, strict=True):
+            if part.ndim > 1:
+                raise InputError(
+                    f"Column '{name}' should hold one number per row. Found arrays; name it alone, as a string."
+                )
+        whole = np.stack(parts, axis=1)
+    gaps = np.isnan(whole).sum(axis=0)
+    if gaps.any():
+        j = int(gaps.argmax())
+        raise InputError(
+            f"Column '{names[j]}' is an input and should have no gaps. Found {gaps[j]} missing values; fill them in, "
+            "e.g. by the column's median, or leave these rows out."
+        )
+    return whole
+
+
+def column(table: Any, name: Any, ragged: bool = False) -> Any:
+    """One column as an array, missing values as NaN; where `ragged`, entries may be arrays of different lengths."""
+    _check_name(table, name)
+    if is_frame(table):
+        if ragged and table[name].dtype == object:
+            return list(table[name])
+        return series_numbers(table[name], f"Column '{name}'")
+    values = table[name]
+    if is_hub(table):
+        _check_feature(table, name)
+        values = table.with_format("numpy")[name][:]
+    if ragged:
+        return values
+    held = as_inputs(values, f"column '{name}'") if len(values) else np.empty(0)
+    return held.array if hasattr(held, "array") else np.asarray(held)
+
+
+def names_of(table: Any) -> list[Any]:
+    """A table's columns."""
+    if is_frame(table):
+        return list(table.columns)
+    if is_hub(table):
+        return list(table.column_names)
+    if isinstance(table, Mapping) and not _of_hub(table):
+        return list(table)
+    found = type(table).__name__
+    if _of_hub(table) and isinstance(table, Mapping):
+        raise InputError(f"A table should be one split of a dataset. Found a {found}; give e.g. dataset['train'].")
+    if _of_hub(table):
+        raise InputError(f"A table should have its rows at hand. Found a {found}; load it without `streaming=True`.")
+    raise InputError(f"A table should be a DataFrame, a datasets.Dataset or a dict of columns. Found a {found}.")
+
+
+def rows_of(table: Any) -> int:
+    """How many rows a table has."""
+    names = names_of(table)
+    return len(table[names[0]]) if isinstance(table, Mapping) and names else len(table)
+
+
+def is_hub(table: Any) -> bool:
+    """Whether this is a `datasets.Dataset`."""
+    return _of_hub(table) and hasattr(table, "column_names") and hasattr(table, "__len__") and hasattr(table, "select")
+
+
+def _of_hub(table: Any) -> bool:
+    return type(table).__module__.partition(".")[0] == "datasets"
+
+
+def _check_name(table: Any, name: Any) -> None:
+    names = names_of(table)
+    if name not in names:
+        raise unknown("column", str(name), map(str, names))
+
+
+def _check_feature(table: Any, name: str) -> None:
+    """Refuse text with the way out that people of a hub's datasets use."""
+    feature = table.features[name]
+    if getattr(feature, "dtype", None) in ("string", "large_string"):
+        raise InputError(
+            f"Column '{name}' should hold numbers. Found text; make token ids or class numbers of it first, with "
+            "dataset.map(…) or dataset.class_encode_column(…)."
+        )
+
+
+def client_lists(table: Any, name: Any) -> list[np.ndarray]:
+    """For every client that a column names the numbers of its rows; clients in the order of the sorted names."""
+    _check_name(table, name)
+    values = np.asarray(list(table[name]), dtype=object)
+    gaps = sum(is_missing(each) for each in values)
+    if gaps:
+        raise InputError(
+            f"Column '{name}' should say whose every row is. Found {gaps} rows without a client; fill them in or leave "
+            "them out."
+        )
+    try:
+        names, codes = np.unique(values, return_inverse=True)
+    except TypeError:  # names of several types have no order
+        names, codes = np.unique([str(each) for each in values], return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.searchsorted(codes[order], np.arange(1, len(names))))
