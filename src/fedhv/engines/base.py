@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
+from fedhv.problem.labels import example_losses, example_scores, label_counts
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
@@ -77,13 +78,13 @@ class Engine(ABC):
         tasks, n = self.problem.tasks, len(self._test)
 
         def summed(chunk: int) -> Tensor:
-            total = torch.zeros(2, len(tasks), dtype=torch.float64, device=self.device)
+            total = torch.zeros(3, len(tasks), dtype=torch.float64, device=self.device)
             for part in self._assessments(model, chunk):  # summed in the examples' order, whoever computed them
                 total += part
             return total
 
-        loss, score = self.chunk(n, summed).tolist()
-        scores = [TaskScore(task.name, 100 * a / n, f / n) for task, a, f in zip(tasks, score, loss, strict=True)]
+        sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
+        scores = [TaskScore(task.name, 100 * score / count, loss / count) for task, loss, score, count in sums]
         return Evaluation(tuple(scores), reference)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
@@ -92,14 +93,13 @@ class Engine(ABC):
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
-        """Every task's summed loss and summed score on the chunk of test examples that starts here, 2 × m."""
+        """Every task's summed loss, summed score and labels on the chunk of test examples that starts here, 3 × m."""
         tasks = self.problem.tasks
         batch = self.client.ready(self._test[start : start + chunk])
         outputs = self.client.network(model, batch.inputs, training=False)
-        pairs = list(zip(tasks, outputs, batch.targets, strict=True))
-        losses = [task.loss(output, target).double().sum() for task, output, target in pairs]
-        scores = [task.score(output, target).double().sum() for task, output, target in pairs]
-        return torch.stack([*losses, *scores]).view(2, len(tasks))
+        losses = [loss.double().sum() for loss in example_losses(tasks, outputs, batch)]
+        scores = [score.double().sum() for score in example_scores(tasks, outputs, batch)]
+        return torch.cat([torch.stack([*losses, *scores]), label_counts(tasks, batch)]).view(3, len(tasks))
 
     def measured(self) -> dict[str, Any]:
         """What an engine measured since the last call and the history should have; asked after every round."""

@@ -108,7 +108,7 @@ class Parallel(Engine):
             new = True
         if new:
             self._dismiss()  # workers see only what was there when they were forked
-        return collect(call, self.layout, self._answers(call), self.client.examples)
+        return collect(call, self.layout, self._answers(call), self.client.holding)
 
     def _answers(self, call: Call) -> Iterator[Reply]:
         """The answers in the cohort's order."""

@@ -58,7 +58,11 @@ class ReportPrivacy:
         """A reply with its report protected; replies without one are as they were."""
         reports = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "report"]
         held = {name: value for name in reports if (value := getattr(reply, name)) is not None}
-        return replace(reply, **{name: self.protect_losses(value, rng) for name, value in held.items()})
+        protected = {name: self.protect_losses(value, rng) for name, value in held.items()}
+        # How many labels a report is from says something about the examples: only whether there are any leaves.
+        counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
+        bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}
+        return replace(reply, **protected, **bare)
 
 
 class PrivateReports(Sequential):
@@ -78,7 +82,7 @@ class PrivateReports(Sequential):
             self.privacy.protect(self.client.answer(call, k), call.cohort.stream(Purpose.PRIVACY, k))
             for k in call.cohort.clients
         )
-        return collect(call, self.layout, answers, self.client.examples)
+        return collect(call, self.layout, answers, self.client.holding)
 
 
 @dataclass(frozen=True)

@@ -13,4 +13,4 @@ class Sequential(Engine):
     def ask(self, call: Call) -> Replies:
         """The cohort's answers, one client after the other."""
         answers = (self.client.answer(call, k) for k in call.cohort.clients)
-        return collect(call, self.layout, answers, self.client.examples)
+        return collect(call, self.layout, answers, self.client.holding)

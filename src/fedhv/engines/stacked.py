@@ -98,7 +98,7 @@ class Stacked(Engine):
 
     def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
         """The calls' replies, from the answers of one part of every cohort after the other."""
-        collectors = [Collector(call, self.layout, self.client.examples) for call in calls]
+        collectors = [Collector(call, self.layout, self.client.holding) for call in calls]
         for some in zip(*pieces, strict=True):
             answers = self._answers(calls, some)
             for collector, clients, replies in zip(collectors, some, answers, strict=True):
@@ -107,11 +107,7 @@ class Stacked(Engine):
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The replies of some clients of every call, their scripts advanced in step."""
-        members = [
-            (call, call.member(k, self.layout, self.client.examples(k)))
-            for call, some in zip(calls, clients, strict=True)
-            for k in some
-        ]
+        members = [(call, self.client.member(call, k)) for call, some in zip(calls, clients, strict=True) for k in some]
         scripts: list[Script] = [call.request.answer(me) for call, me in members]
         replies: list[Any] = [None] * len(scripts)
         sent: dict[int, Any] = dict.fromkeys(range(len(scripts)))
@@ -221,21 +217,34 @@ class Stacked(Engine):
     # --- trajectories ---------------------------------------------------------------------------------------
 
     def _gradients(
-        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self,
+        theta: Tensor,
+        inputs: Inputs,
+        targets: tuple[Tensor, ...],
+        masks: dict[int, Tensor],
+        weights: Tensor,
+        shares: Tensor,
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
         theta = theta.detach().requires_grad_()
         mapped = torch.func.vmap(self._objective, randomness="different")
         with torch.enable_grad():
-            losses = mapped(theta, inputs, targets, weights, shares)
+            losses = mapped(theta, inputs, targets, masks, weights, shares)
             (gradients,) = torch.autograd.grad(losses.sum(), theta)
         return gradients
 
     def _objective(
-        self, theta: Tensor, inputs: Inputs, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self,
+        theta: Tensor,
+        inputs: Inputs,
+        targets: tuple[Tensor, ...],
+        masks: dict[int, Tensor],
+        weights: Tensor,
+        shares: Tensor,
     ) -> Tensor:
+        labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
         with self._autocast():
-            return self.client.objective(theta, Examples(inputs, targets), weights, shares)
+            return self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -330,7 +339,8 @@ class Stacked(Engine):
                 draws = None if effects is None else effects[step].flatten(0, 1)
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
                 batch = batch.fold(*shares.shape)
-                return lambda theta: self._gradient(theta, batch.inputs, batch.targets, weights, shares)
+                masks = {i: mask for i, mask in enumerate(batch.labelled or ()) if mask is not None}
+                return lambda theta: self._gradient(theta, batch.inputs, batch.targets, masks, weights, shares)
 
             steps = (gradient(step) for step in range(shape.minibatches))
             if shape.single:

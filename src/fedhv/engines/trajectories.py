@@ -44,12 +44,12 @@ class Trajectory:
     def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
         """What a client's script waits for."""
         if isinstance(work, Gradient):
-            return cls(me.cohort, me.client, work.at, work.weights, work.part, single=True)
+            return cls(me.cohort, me.client, work.at, me.scaled(work.weights), work.part, single=True)
         return cls(
             me.cohort,
             me.client,
             work.start,
-            work.weights,
+            me.scaled(work.weights),
             work.part,
             steps=me.local.steps_of(me.examples) - (work.first is not None),
             first=work.first,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Context, Message
@@ -22,6 +23,7 @@ from fedhv.flower.wire import (
     decode_cohort,
     decode_request,
     encode_reply,
+    expects_counts,
     introduction,
     load_memory,
     save_memory,
@@ -72,7 +74,7 @@ def client_app(
         k = partition_of(context)
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
-        return Message(introduction(Introduction(k, client.examples(k)), client.layout, names), reply_to=message)
+        return Message(introduction(Introduction(k, client.holding(k)), client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -80,6 +82,7 @@ def client_app(
             k = partition_of(context)
             client = client_of(context, k)
             cohort = decode_cohort(message.content, k)
+            client.layout = replace(client.layout, partial=expects_counts(message.content))
             memory = load_memory(context.state, cohort, client.device)
             request = decode_request(message.content, client.layout, memory, client.device)
         except Malformed as problem:

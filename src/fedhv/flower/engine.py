@@ -80,7 +80,7 @@ class Nodes(Engine):
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
         """The messages that put a request to those of a cohort that are there, by client."""
         request, cohort = call.request, call.cohort
-        content = encode_request(request, cohort, extra)
+        content = encode_request(request, cohort, extra, partial=self.layout.partial)
         made = {
             k: Message(
                 content,
@@ -120,7 +120,7 @@ class Nodes(Engine):
                 refused.append(Refusal(k, str(objection), sent=answer is not None and not answer.has_error()))
         answered = call.of([k for k in call.cohort.clients if k in decoded])
         there = [decoded[k] for k in answered.cohort.clients]
-        taken = collect(answered, self.layout, there, self.roster.examples.__getitem__)
+        taken = collect(answered, self.layout, there, self.roster.holdings.__getitem__)
         return replace(taken, refused=(*refused, *taken.refused))
 
     def measured(self) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Server:
         name: What tables call the problem.
         prepare: As on the nodes.
         heads: As on the nodes.
+        missing_labels: Whether nodes may lack labels; they then say how many they have.
     """
 
     model: Callable[[], nn.Module]
@@ -83,6 +84,7 @@ class Server:
     name: str = "custom"
     prepare: Callable[[Tensor], Tensor] | None = None
     heads: tuple[str, ...] | None = None
+    missing_labels: bool = False
 
     def problem(self) -> Problem:
         """The problem as the server sees it: so many clients, and nothing of what they hold."""
@@ -97,5 +99,6 @@ class Server:
             test=test,
             prepare=self.prepare,
             heads=self.heads,
+            missing_labels=self.missing_labels,
             clients=Clients(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1)),
         )

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from fedhv.flower.exchange import reason
 from fedhv.flower.mailbox import Mailbox
 from fedhv.flower.wire import HELLO, Malformed, decode_introduction, hello
+from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.support.errors import InputError
@@ -60,8 +61,8 @@ class Roster:
         self.patience = patience
         self._mailbox = Mailbox(grid)
         self.members: dict[int, int] = {}
-        self.examples: dict[int, int] = {}
-        """How many examples each partition has, as its node said."""
+        self.holdings: dict[int, Holding] = {}
+        """How many examples and labels each partition has, as its node said."""
         self.notes: list[str] = []
         """What the user should know; emptied by whoever shows it."""
         self._greeted: dict[int, float] = {}
@@ -146,4 +147,4 @@ class Roster:
             self._objections[node] = str(objection)
             return
         self._objections.pop(node, None)
-        self.members[partition], self.examples[partition] = node, who.examples
+        self.members[partition], self.holdings[partition] = node, who.holding

@@ -23,6 +23,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import Tensor
 
 from fedhv._version import __version__
+from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import plain_fields, tensor_fields, tensors_of
@@ -65,12 +66,16 @@ def message_type(request: Request) -> str:
     return TRAIN if request.trains else EXCHANGE
 
 
-def encode_request(request: Request, cohort: Cohort, extra: ConfigRecord | None = None) -> RecordDict:
+def encode_request(
+    request: Request, cohort: Cohort, extra: ConfigRecord | None = None, *, partial: bool = False
+) -> RecordDict:
     """A request as records, the same for every client of the cohort.
 
-    `extra` is what others want clients to know, such as the clipping norm of Flower's privacy modules.
+    `extra` is what others want clients to know, such as the clipping norm of Flower's privacy modules; `partial` says
+    that some client may lack labels, so that all of them say how many they have.
     """
     config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort), "request": type(request).name})
+    config["partial"] = partial
     about = tensor_fields(type(request))
     sent = {name: value for name, value in tensors_of(request).items() if not about[name].known}
     for name in plain_fields(type(request)):
@@ -92,6 +97,11 @@ def decode_cohort(content: RecordDict, client: int) -> Cohort:
     except (InputError, TypeError) as error:
         raise Malformed(f"a way to train that is not possible ({error})") from None
     return Cohort([client], _take(config, "round", int), _take(config, "seed", int), local)
+
+
+def expects_counts(content: RecordDict) -> bool:
+    """Whether the server expects replies to say how many labels there are."""
+    return bool(_config(content).get("partial", False))
 
 
 def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
@@ -208,15 +218,18 @@ def hello() -> RecordDict:
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a node is: the partition that it holds, and how many examples that has."""
+    """Who a node is: the partition that it holds, and how many examples and labels that has."""
 
     partition: int
-    examples: int
+    holding: Holding
 
 
 def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordDict:
     """What a node answers to it."""
-    about = {"partition": who.partition, "examples": who.examples, "tasks": tasks, "parameters": layout.d}
+    about: dict[str, Any] = {"partition": who.partition, "tasks": tasks, "parameters": layout.d}
+    about["examples"] = who.holding.examples
+    if who.holding.labels is not None:
+        about["labels"] = list(who.holding.labels)
     return RecordDict({CONFIG: ConfigRecord(_language() | about)})
 
 
@@ -239,7 +252,13 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
-    return Introduction(_take(config, "partition", int), _take(config, "examples", int))
+    labels = config.get("labels")
+    if labels is not None and not (isinstance(labels, list) and len(labels) == len(tasks)):
+        raise Malformed(f"labels of {labels!r}")
+    if labels is not None and not layout.partial:
+        raise Malformed("labels are missing there, which is not expected here; set `missing_labels` in the Server")
+    counts = None if labels is None else tuple(int(count) for count in labels)
+    return Introduction(_take(config, "partition", int), Holding(_take(config, "examples", int), counts))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

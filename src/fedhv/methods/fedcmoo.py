@@ -13,7 +13,13 @@ from torch import Tensor
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.problem.random import Purpose
 from fedhv.protocol.compression import Compressed, compress
-from fedhv.protocol.requests import ContinueTraining, GramTermReplies, GramTerms, TaskGradients
+from fedhv.protocol.requests import (
+    ContinueTraining,
+    GramTermReplies,
+    GramTerms,
+    TaskGradientReplies,
+    TaskGradients,
+)
 from fedhv.support.errors import InputError, diverged
 
 
@@ -57,7 +63,7 @@ class FedCMOO(Method):
         there = set(terms.cohort.clients)
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
-        found = self.descend_weights(gram, state.weights.double().numpy())
+        found = self._weights(gram, gradients, state.weights.double().numpy())
         # Gram terms that nobody's gradients have, which one client can send, may lead out of the simplex, even to NaN:
         # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
         kept = not in_simplex(found)
@@ -65,6 +71,18 @@ class FedCMOO(Method):
         replies = yield ContinueTraining(state.model, w)
         record = {"weights": w} | ({"weights_kept": True} if kept else {})
         return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record=record)
+
+    def _weights(self, gram: np.ndarray, gradients: TaskGradientReplies, before: np.ndarray) -> np.ndarray:
+        """The weights of the tasks that the cohort has; a task's gradient is the mean over the clients that have it."""
+        if gradients.shares is None:
+            return self.descend_weights(gram, before)
+        present, clients = gradients.present.numpy(), gradients.shares.sum(dim=0).numpy()
+        scale = len(gradients.cohort) / np.maximum(clients, 1)
+        gram = (gram * np.outer(scale, scale))[np.ix_(present, present)]
+        start = before[present]
+        found = np.zeros(len(before))
+        found[present] = self.descend_weights(gram, start / start.sum() if start.sum() > 0 else start + 1 / len(start))
+        return found
 
     def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
         """Projected gradient descent of ½wᵀGw on the simplex, G scaled by the mean gradient norm."""

@@ -26,6 +26,10 @@ class FSMGDA(Method):
         shared = replies.layout.shared(U).double()
         if not bool(shared.isfinite().all()):
             raise diverged("The clients' task updates are")
-        w = torch.from_numpy(min_norm_weights((shared @ shared.T).cpu().numpy())).float()
+        # A task that nobody of the cohort has took no step: it is no direction, and has no weight in this round.
+        present = replies.present.nonzero().flatten()
+        shared = shared[present.to(shared.device)]
+        w = torch.zeros(len(U))
+        w[present] = torch.from_numpy(min_norm_weights((shared @ shared.T).cpu().numpy())).float()
         # A task's update is zero on the other tasks' heads, so the weighted sum scales each head by its own weight.
         return State(model=state.model + self.server_lr * (w.to(U) @ U), weights=w, record={"weights": w})

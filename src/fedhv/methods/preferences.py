@@ -29,7 +29,7 @@ class PreferenceMethod(ReportingMethod):
         super().__post_init__()
         if self.preferences is None:
             return
-        p = self.preferences
+        p: object = self.preferences
         if isinstance(p, str) or not isinstance(p, Sequence) or not all(is_number(each) for each in p):
             raise InputError(f"Method '{self.label}': `preferences` should be one number per task. Found {p!r}.")
         object.__setattr__(self, "preferences", tuple(float(each) for each in p))

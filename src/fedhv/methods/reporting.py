@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedhv.methods.base import Conversation, Method, State, checked_round
+from fedhv.methods.parts.absent import remembered
 from fedhv.methods.parts.bounds import bounded
 from fedhv.methods.parts.robust import robust
 from fedhv.methods.reports import check_report_budget
@@ -52,7 +53,7 @@ class ReportingMethod(Method):
 
     def conversation(self, state: State) -> Conversation:
         """The round with its parts around it."""
-        heard = robust(self.guarded_round(state), self.aggregate, self.trim)
+        heard = robust(remembered(self.guarded_round(state), state), self.aggregate, self.trim)
         return bounded(heard, state.weights, self.weight_cap, self.smoothing)
 
     def guarded_round(self, state: State) -> Conversation:

@@ -40,6 +40,7 @@ class Benchmark:
             default `heads.0`, `heads.1`, … if the model has such a list and parameters beside it, otherwise every
             parameter is shared.
         strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
+        missing_labels: Whether clients that live elsewhere may lack labels; what examples here lack is found by itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Benchmark:
     augment: Augmentation | None = None
     heads: tuple[str, ...] | None = None
     strata: dict[str, np.ndarray] = field(default_factory=dict)
+    missing_labels: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))

@@ -32,12 +32,14 @@ class Layout:
         shapes: Their shapes.
         owners: For every parameter the task whose head it belongs to, or -1 where it is shared.
         tasks: How many tasks there are.
+        partial: Whether labels may be missing: replies then say how many there are.
     """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     owners: tuple[int, ...]
     tasks: int
+    partial: bool = False
 
     @classmethod
     def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
@@ -88,6 +90,15 @@ class Layout:
             return vectors[..., : self.d_shared].clone(memory_format=torch.contiguous_format)
         parts = torch.split(vectors, self.sizes, dim=-1)
         return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
+
+    def spread(self, shared: Tensor, heads: Tensor) -> Tensor:
+        """One number for every entry of θ: that of its task where it belongs to a head, else the shared one.
+
+        Both may have leading axes: `shared` … and `heads` … × m give … × d.
+        """
+        each = torch.cat([heads, shared[..., None]], dim=-1)  # owner −1 is the last
+        owners = torch.tensor(self.owners, device=each.device) % (self.tasks + 1)
+        return each[..., torch.repeat_interleave(owners, torch.tensor(self.sizes, device=each.device))]
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Named views into θ."""

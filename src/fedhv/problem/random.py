@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     BENCHMARK = 9
     FAULTS = 10
     PRIVACY = 11
+    MISSING = 12
 
 
 def stream(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> np.random.Generator:

@@ -33,6 +33,9 @@ class Task:
         missing: A target of this value is missing, as NaN always is.
         whole: Whether targets are whole numbers, as classes are.
         shape: The shape of one example's target, where that is certain.
+        entry_loss: Of targets with several entries the loss of each, whose mean is `loss`: entries may then be missing
+            one by one.
+        entry_score: The same of `score`.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Task:
     missing: float | None = None
     whole: bool = False
     shape: tuple[int, ...] | None = None
+    entry_loss: PerExample | None = None
+    entry_score: PerExample | None = None
 
 
 def classification(name: str, classes: int, missing: int | None = None) -> Task:
@@ -100,13 +105,18 @@ def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
         if not bool(((targets == 0) | (targets == 1)).all()):
             raise InputError(f"Task '{name}' expects labels 0 or 1. Found other values.")
 
+    def entries(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none")
+
+    def right(outputs: Tensor, targets: Tensor) -> Tensor:
+        return ((outputs > 0) == (targets > 0)).float()  # sigmoid(z) > 0.5 is z > 0
+
     return Task(
         name,
-        loss=lambda outputs, targets: F.binary_cross_entropy_with_logits(
-            outputs, targets.to(outputs.dtype), reduction="none"
-        ).mean(dim=1),
-        # sigmoid(z) > 0.5 is z > 0
-        score=lambda outputs, targets: ((outputs > 0) == (targets > 0)).float().mean(dim=1),
+        loss=lambda outputs, targets: entries(outputs, targets).mean(dim=1),
+        score=lambda outputs, targets: right(outputs, targets).mean(dim=1),
+        entry_loss=entries,
+        entry_score=right,
         check=check,
         outputs=labels,
         missing=None if missing is None else int(missing),
@@ -136,6 +146,8 @@ def regression(name: str, tolerance: float, missing: float | None = None) -> Tas
         name,
         loss=lambda outputs, targets: error(outputs, targets).square().mean(dim=1),
         score=lambda outputs, targets: (error(outputs, targets).abs() <= tolerance).float().mean(dim=1),
+        entry_loss=lambda outputs, targets: error(outputs, targets).square(),
+        entry_score=lambda outputs, targets: (error(outputs, targets).abs() <= tolerance).float(),
         check=check,
         missing=missing,
     )

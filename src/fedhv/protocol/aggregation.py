@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from fedhv.support.errors import InputError
@@ -39,8 +40,23 @@ def trimmed_away(reports: int, trim: float) -> int:
     return min(math.ceil(trim * reports - 1e-9), (reports - 1) // 2)
 
 
-def aggregate_reports(reports: Tensor, aggregate: Aggregate = "mean", trim: float = 0.0) -> Tensor:
-    """One number per task from M × m reports."""
+def aggregate_reports(
+    reports: Tensor, aggregate: Aggregate = "mean", trim: float = 0.0, shares: Tensor | None = None
+) -> Tensor:
+    """One number per task from M × m reports.
+
+    `shares`, M × m, say how much each counts in the mean; those without a share are left out of every rule. A task of
+    which nothing is left is NaN.
+    """
+    if shares is not None:
+        if aggregate == "mean":
+            shares = shares.to(reports)
+            return (shares * reports).sum(dim=0) / shares.sum(dim=0)
+        kept = [reports[shares[:, i] > 0, i : i + 1] for i in range(reports.shape[1])]
+        each = [
+            aggregate_reports(task, aggregate, trim) if len(task) else task.new_full((1,), math.nan) for task in kept
+        ]
+        return torch.cat(each)
     if aggregate == "mean":
         return reports.mean(dim=0)
     ordered = reports.sort(dim=0).values

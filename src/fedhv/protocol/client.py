@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.problem.missing import refuse_missing_labels
+from fedhv.problem.labels import Holding, example_losses, holding, labels_at
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -49,22 +50,19 @@ class Client(Worker):
     """
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
-        refuse_missing_labels(problem)
         self.problem = problem
         self.device = torch.device(device)
         self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device)
-        self.layout = self.network.layout
+        self.layout = replace(self.network.layout, partial=problem.missing_labels or problem.train.labelled is not None)
+        self._holdings: dict[int, Holding] = {}
         self.train_examples = problem.train.to(self.device)
 
     # --- the mathematics, for any examples ----------------------------------------------------------------
 
     def example_losses(self, theta: Tensor, batch: Examples, *, training: bool) -> Tensor:
-        """ℓᵢ of every example, m × n."""
+        """ℓᵢ of every example, m × n; 0 where an example has no label of task i."""
         outputs = self.network(theta, batch.inputs, training=training)
-        rows = [
-            task.loss(output, target)
-            for task, output, target in zip(self.problem.tasks, outputs, batch.targets, strict=True)
-        ]
+        rows = example_losses(self.problem.tasks, outputs, batch)
         for task, row in zip(self.problem.tasks, rows, strict=True):
             if row.shape != (len(batch),):
                 raise InputError(
@@ -131,7 +129,7 @@ class Client(Worker):
         """Δθ_k after K steps on the weighted loss."""
         cohort, k = me.cohort, me.client
         known: list[Callable[[Tensor], Tensor]] = [] if work.first is None else [lambda theta: _given(work.first)]
-        w = work.weights.to(work.start)
+        w = me.scaled(work.weights).to(work.start)
         with self._dropout(cohort, k, work.part):
             batches = self.minibatches(cohort, k, me.local.steps_of(me.examples) - len(known), work.part)
             rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
@@ -152,15 +150,25 @@ class Client(Worker):
         """The gradient of the weighted loss on one minibatch."""
         with self._dropout(me.cohort, me.client, work.part):
             (batch,) = self.minibatches(me.cohort, me.client, 1, work.part)
-            return self.gradient(work.at, batch, work.weights.to(work.at))
+            return self.gradient(work.at, batch, me.scaled(work.weights).to(work.at))
 
-    def examples(self, k: int) -> int:
-        """n_k, how many examples client k holds."""
-        return len(self.problem.clients[k])
+    def holding(self, k: int) -> Holding:
+        """What client k holds."""
+        if k not in self._holdings:
+            self._holdings[k] = holding(self.problem, k)
+        return self._holdings[k]
+
+    def member(self, call: Call, k: int) -> Member:
+        """Client k, as a request's script sees it."""
+
+        def labels(positions: np.ndarray) -> tuple[int, ...]:
+            return labels_at(self.problem, self.problem.clients[k][positions])
+
+        return Member(k, call.cohort, self.layout, self.holding(k), call.memories[k], labels)
 
     def answer(self, call: Call, k: int) -> Reply:
         """Client k's answer to a request."""
-        me = call.member(k, self.layout, self.examples(k))
+        me = self.member(call, k)
         reply: Reply = play(call.request.answer(me), lambda computation: computation.alone(self, me))
         return reply
 

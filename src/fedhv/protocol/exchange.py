@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import TensorField, tensor_fields
 from fedhv.protocol.intake import Intake
 from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
 from fedhv.protocol.rows import rows
-from fedhv.protocol.script import Member, Memory
+from fedhv.protocol.script import Memory
+from fedhv.protocol.shares import Shares
 
 Memories = defaultdict[int, Memory]
 """What every client of a run keeps, by client."""
@@ -46,10 +49,6 @@ class Call:
     intake: Intake = field(default_factory=Intake)
     memories: Memories = field(default_factory=no_memories)
 
-    def member(self, client: int, layout: Layout, examples: int) -> Member:
-        """A client of the cohort, as the request's script sees it."""
-        return Member(client, self.cohort, layout, examples, self.memories[client])
-
     def of(self, clients: Sequence[int]) -> Call:
         """The same request to some of the cohort."""
         return replace(self, cohort=replace(self.cohort, clients=clients))
@@ -58,11 +57,13 @@ class Call:
 class Collector:
     """Takes the answers of a cohort in, one by one or a stack at a time."""
 
-    def __init__(self, call: Call, layout: Layout, examples: Callable[[int], int]) -> None:
-        self._call, self._layout, self._examples = call, layout, examples
+    def __init__(self, call: Call, layout: Layout, holding: Callable[[int], Holding]) -> None:
+        self._call, self._layout, self._holding = call, layout, holding
+        self._shares = None if call.intake.average == "clients" and not layout.partial else Shares(call.intake.average)
         self._fields = tensor_fields(call.request.reply)
         self._shapes = call.request.reply_shapes(layout)
         self._totals: dict[str, Tensor] = {}
+        self._counts: dict[str, Any] = {}
         self._stacks: dict[str, list[Tensor]] = {name: [] for name, f in self._fields.items() if f.combine == "each"}
         self._each: list[ClientReply] = []
         self._taken: list[int] = []
@@ -108,12 +109,17 @@ class Collector:
             values = [value for reply in replies if (value := getattr(reply, name)) is not None]
             if about.combine == "each":
                 self._stacks[name] += values
-            elif values:
+            elif values and self._shares is None:
                 self._total(name).add_(values[0] if len(values) == 1 else rows(values).sum(dim=0))
+            elif values and self._shares is not None:
+                stack = rows(values)
+                share = self._shares.of(about, self._layout, [self._holding(k) for k in clients]).to(stack)
+                self._total(name).add_((share * stack).sum(dim=0))
+                self._counts[name] = self._counts.get(name, 0) + share.sum(dim=0)
         if self._call.request.each:
             # An engine may use the memory of a reply again, as worker processes do.
             copies = (_copied(reply) for reply in replies)
-            self._each += [ClientReply(k, self._examples(k), r) for k, r in zip(clients, copies, strict=True)]
+            self._each += [ClientReply(k, self._holding(k).examples, r) for k, r in zip(clients, copies, strict=True)]
 
     def _total(self, name: str) -> Tensor:
         if name not in self._totals:
@@ -124,21 +130,37 @@ class Collector:
         """What the answers come to."""
         call = self._call
         cohort = replace(call.cohort, clients=self._taken) if self.refused else call.cohort
-        taken = max(1, len(self._taken))
-        means = {name: self._total(name).div_(taken) for name in self._fields if self._averaged(name)}
+        means = {name: self._mean(name) for name in self._fields if self._averaged(name)}
+        shares = None
+        if self._shares is not None:
+            shares = self._shares.tasks(self._layout.tasks, [self._holding(k) for k in self._taken])
         stacks = {name: _together(self._fields[name], found) for name, found in self._stacks.items()}
         answers = Replies(
-            cohort, self._layout, refused=tuple(self.refused), means=means, stacks=stacks, each=tuple(self._each)
+            cohort,
+            self._layout,
+            refused=tuple(self.refused),
+            means=means,
+            stacks=stacks,
+            each=tuple(self._each),
+            shares=shares,
         )
         return call.request.replies(answers)
 
+    def _mean(self, name: str) -> Tensor:
+        """The mean over clients; what nobody has a share in does not move."""
+        total = self._total(name)
+        if self._shares is None:
+            return total.div_(max(1, len(self._taken)))
+        count = self._counts.get(name, torch.zeros(()))
+        return torch.where(count > 0, total / count, torch.zeros_like(total)) if self._taken else total
+
     def _averaged(self, name: str) -> bool:
-        return self._fields[name].combine == "mean" and self._call.request.asks_for(name)
+        return self._fields[name].combine == "mean" and self._call.request.asks_for(name, self._layout)
 
 
-def collect(call: Call, layout: Layout, answers: Iterable[Reply], examples: Callable[[int], int]) -> Replies:
+def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Callable[[int], Holding]) -> Replies:
     """The answers of a cohort, given in its order, put together."""
-    collector = Collector(call, layout, examples)
+    collector = Collector(call, layout, holding)
     for client, answer in zip(call.cohort.clients, answers, strict=True):
         collector.take(client, answer)
     return collector.replies()

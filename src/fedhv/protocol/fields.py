@@ -31,7 +31,7 @@ class TensorField:
         known: Clients have it already: it is neither sent nor counted.
         combine: Of a reply: "mean" over clients, summed as answers arrive, or "each" client's beside the others.
         screened: Whether a server looks for shape and finite numbers by itself; else the request's `objection` does.
-        bound: Which of the server's bounds holds for it: that of updates, that of reported losses, or none.
+        bound: Which of the server's bounds holds for it: that of updates, of reported losses, of counts, or none.
         corruptible: Whether a fault that scales a reply scales it.
     """
 
@@ -41,7 +41,7 @@ class TensorField:
     known: bool = False
     combine: Literal["mean", "each"] = "mean"
     screened: bool = True
-    bound: Literal["update", "report"] | None = None
+    bound: Literal["update", "report", "count"] | None = None
     corruptible: bool = True
 
     def shape(self, layout: Layout) -> Shape:

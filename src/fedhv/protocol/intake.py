@@ -9,15 +9,17 @@ from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.faults import NO_FAULTS, SILENT, Fault, Faults, silent
 from fedhv.protocol.request import Refusal, Reply, Request
 from fedhv.protocol.screening import Screening
+from fedhv.protocol.shares import Average
 
 
 @dataclass(frozen=True)
 class Intake:
-    """The server's rules, the faults of this world, and which attempt at the round it is."""
+    """The server's rules, simulated faults, which attempt at the round it is, and how clients count in means."""
 
     screening: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
     attempt: int = 0
+    average: Average = "clients"
 
     def fault(self, cohort: Cohort, client: int) -> Fault | None:
         """What goes wrong with a client in this round."""

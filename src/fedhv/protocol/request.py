@@ -74,6 +74,7 @@ class Replies:
         means: The mean over clients of every tensor that is combined so.
         stacks: Every other tensor of the replies, one row for each client; None where no client sent it.
         each: The replies one by one, where the request asked for that; they take M times the memory of one.
+        shares: How much each client's answer about each task counts, M × m; None where all count alike.
     """
 
     cohort: Cohort
@@ -82,6 +83,14 @@ class Replies:
     means: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
     stacks: Mapping[str, Tensor | None] = field(default_factory=dict, kw_only=True)
     each: tuple[ClientReply, ...] = field(default=(), kw_only=True)
+    shares: Tensor | None = field(default=None, kw_only=True)
+
+    @property
+    def present(self) -> Tensor:
+        """Which tasks any client of the cohort has."""
+        if self.shares is None:
+            return torch.ones(self.layout.tasks, dtype=torch.bool)
+        return self.shares.sum(dim=0) > 0
 
     def named(self, kind: type[NamedReplies], **values: Any) -> NamedReplies:
         """The same answers as a class that has names for some of them."""
@@ -126,14 +135,14 @@ class Request(ABC):
 
     def up(self, layout: Layout) -> Size:
         """Scalars from each client."""
-        wanted = {name: about for name, about in tensor_fields(self.reply).items() if self.asks_for(name)}
+        wanted = {name: about for name, about in tensor_fields(self.reply).items() if self.asks_for(name, layout)}
         return _counted(wanted, self.reply_shapes(layout))
 
     def gradients(self, layout: Layout, local: LocalTraining) -> int:
         """How many minibatch gradients a client computes: what a round's work is measured in."""
         return local.steps if self.trains else 0
 
-    def asks_for(self, name: str) -> bool:
+    def asks_for(self, name: str, layout: Layout) -> bool:
         """Whether the reply should hold this tensor; those that it may lack are asked for or not."""
         return True
 
@@ -173,7 +182,7 @@ class Request(ABC):
 
     def wire_shapes(self, layout: Layout) -> dict[str, Shape]:
         """The shapes of what travels."""
-        return {name: shape for name, shape in self.reply_shapes(layout).items() if self.asks_for(name)}
+        return {name: shape for name, shape in self.reply_shapes(layout).items() if self.asks_for(name, layout)}
 
 
 def _counted(wanted: Mapping[str, TensorField], shapes: Mapping[str, Shape]) -> Size:

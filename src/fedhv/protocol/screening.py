@@ -62,12 +62,12 @@ class Screening:
             return f"a {type(reply).__name__} in answer to {type(request).__name__}"
         about, shapes = tensor_fields(request.reply), request.reply_shapes(layout)
         for name in about:
-            if getattr(reply, name) is not None and not request.asks_for(name):
+            if getattr(reply, name) is not None and not request.asks_for(name, layout):
                 return f"a {name} that was not asked for"
         for name, each in about.items():
             value = getattr(reply, name)
             if value is None:
-                if request.asks_for(name):
+                if request.asks_for(name, layout):
                     return f"no {name}"
             elif objection := self._tensor(each, value, shapes[name]):
                 return objection
@@ -95,6 +95,8 @@ class Screening:
         if about.bound == "update" and self.max_update is not None:
             norm = float(value.double().norm(dim=-1).max())
             return f"an update of norm {norm:.3g}" if norm > self.max_update else None
+        if about.bound == "count" and bool((value < 0).any()):
+            return "a negative number of labels"
         if about.bound == "report":
             if bool((value < 0).any()):
                 return "a negative loss in the report"
@@ -110,9 +112,9 @@ class Screening:
         if about.bound == "update" and self.max_update is not None:
             norms = torch.linalg.vector_norm(stack, dim=-1).reshape(len(stack), -1).amax(dim=1)
             flags |= ~(norms < 0.999 * self.max_update)
-        if about.bound == "report":
+        if about.bound in ("report", "count"):
             flags |= (stack < 0).flatten(1).any(dim=1)
-            if self.max_report is not None:
+            if about.bound == "report" and self.max_report is not None:
                 flags |= (stack > self.max_report).flatten(1).any(dim=1)
         return flags
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort, ReportBudget, report_positions
@@ -44,15 +46,22 @@ class Member:
         client: k.
         cohort: Fixes the round, the seed and how clients train.
         layout: Of the model.
-        examples: n_k, how many examples it holds.
+        holding: How many examples and labels it holds.
         memory: What it keeps between exchanges and rounds.
+        labels: How many of its examples at these positions are labelled, for every task.
     """
 
     client: int
     cohort: Cohort
     layout: Layout
-    examples: int
+    holding: Holding
     memory: Memory = field(default_factory=Memory)
+    labels: Callable[[np.ndarray], tuple[int, ...]] | None = None
+
+    @property
+    def examples(self) -> int:
+        """n_k, how many examples it holds."""
+        return self.holding.examples
 
     @property
     def local(self) -> LocalTraining:
@@ -62,6 +71,19 @@ class Member:
     def stream(self, purpose: Purpose, part: int = 0) -> np.random.Generator:
         """Its random stream for one purpose in this round."""
         return self.cohort.stream(purpose, self.client, part)
+
+    def scaled(self, weights: Tensor) -> Tensor:
+        """Task weights for sums over minibatches in which labels are missing, so that gradients are unbiased."""
+        scales = self.holding.scales
+        return weights if scales is None else weights * scales.to(weights)
+
+    def report(self, losses: Tensor, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
+        """The mean losses over labelled examples from those over all, and how many labels there are of every task."""
+        if not self.layout.partial:
+            return losses, None
+        found = self.holding.of(self.layout.tasks) if self.labels is None else self.labels(positions)
+        counts = torch.tensor(found, dtype=torch.float32, device=losses.device)
+        return losses * len(positions) / counts.clamp(min=1), counts
 
     def optimiser_state(self, part: int) -> tuple[Tensor, ...]:
         """Where its optimiser stands, where that is kept from round to round; empty for a fresh start."""
@@ -105,7 +127,7 @@ class Computation(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Losses(Computation):
-    """The m mean losses at a model, in evaluation mode, on clean examples.
+    """The m mean losses at a model, in evaluation mode, on clean examples; missing labels count as zeros.
 
     Attributes:
         at: θ.

@@ -43,6 +43,10 @@ class Federation:
         alpha: The Dirichlet concentration.
         strata: "all" labels together, the "first" label alone, or a list of label columns by name.
         seed: Of the partition, apart from the seeds of runs.
+        average: How much each client counts in means of updates and reports: all alike ("clients"), by its "examples",
+            or by its "labels".
+        missing: The share of training labels that are hidden, for studies of missing labels.
+        missing_by: Hide every "label" by itself, or all that a client has of a "task".
     """
 
     clients: int
@@ -52,6 +56,9 @@ class Federation:
     alpha: float = 0.3
     strata: Literal["all", "first"] | tuple[str, ...] = "all"
     seed: int = 10
+    average: Literal["clients", "examples", "labels"] = "clients"
+    missing: float = 0.0
+    missing_by: Literal["label", "task"] = "label"
 
     def __post_init__(self) -> None:
         _at_least(1, self, "federation", "clients", "participants")
@@ -73,6 +80,14 @@ class Federation:
             )
         if not 0 < self.alpha < math.inf:
             raise InputError(f"`federation.alpha` should be positive. Found {self.alpha}.")
+        if self.average not in ("clients", "examples", "labels"):
+            raise InputError(
+                f"`federation.average` should be 'clients', 'examples' or 'labels'. Found '{self.average}'."
+            )
+        if not 0 <= self.missing < 1:
+            raise InputError(f"`federation.missing` should be in [0, 1). Found {self.missing}.")
+        if self.missing_by not in ("label", "task"):
+            raise InputError(f"`federation.missing_by` should be 'label' or 'task'. Found '{self.missing_by}'.")
 
     def divide(self, benchmark: Benchmark) -> Clients:
         """The clients' index lists."""
@@ -266,6 +281,7 @@ class Setting:
             local=t.local(method.local_lr),
             schedule=t.schedule,
             server=self.server.optimiser,
+            average=self.federation.average,
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
             seed=as_seed(seed),

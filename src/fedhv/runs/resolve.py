@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedhv.benchmarks import load_benchmark
+from fedhv.problem.hiding import hide_labels
 from fedhv.problem.problem import Problem
 from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
@@ -22,10 +23,12 @@ def resolve(
 ) -> tuple[Setting, Problem]:
     """The setting and the divided problem that `what` stands for."""
     setting = resolve_setting(what, override, rounds)
-    if isinstance(what, Problem):
-        return setting, what
-    benchmark = load_benchmark(setting.benchmark, data)
-    return setting, Problem.divide(benchmark, setting.federation.divide(benchmark))
+    federation = setting.federation
+    problem = what
+    if not isinstance(problem, Problem):
+        benchmark = load_benchmark(setting.benchmark, data)
+        problem = Problem.divide(benchmark, federation.divide(benchmark))
+    return setting, hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
 
 
 def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:

@@ -23,6 +23,7 @@ from fedhv.protocol.intake import Intake
 from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.request import Refusal, Replies, check_request
 from fedhv.protocol.screening import Screening, TooFewReplies
+from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, worst_task
 from fedhv.support.errors import FedHVError, diverged
@@ -38,6 +39,7 @@ class Plan:
         local: How clients train.
         schedule: How their learning rate changes over the rounds.
         server: How the server moves along the method's step.
+        average: How much each client counts in means of updates and reports.
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
@@ -51,6 +53,7 @@ class Plan:
     local: LocalTraining
     schedule: Schedule = field(default_factory=Schedule, kw_only=True)
     server: ServerOptimiser = field(default_factory=ServerOptimiser, kw_only=True)
+    average: Average = field(default="clients", kw_only=True)
     evaluate_every: int = 1
     evaluation_reference: float = 3.0
     seed: int = 0
@@ -183,7 +186,7 @@ def _play(
 ) -> Generator[Event, Any, State]:
     """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
     while True:
-        intake = Intake(plan.screening, plan.faults, tally.attempts)
+        intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average)
         attempt, tally.attempts = tally.attempts, tally.attempts + 1
         try:
             there = population if isinstance(population, int) else population()

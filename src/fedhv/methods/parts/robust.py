@@ -24,4 +24,5 @@ def robust(conversation: Conversation, aggregate: Aggregate, trim: float) -> Con
             return after
         replies = yield request
         if getattr(replies, "reports", None) is not None:
-            replies = replace(replies, reports=aggregate_reports(replies.reports.double(), aggregate, trim)[None])
+            one = aggregate_reports(replies.reports.double(), aggregate, trim, replies.shares)
+            replies = replace(replies, reports=one[None], shares=None)

@@ -31,7 +31,7 @@ class ContinueTraining(Train):
         """From the model and the gradients that the client keeps."""
         w = task_weights(self.weights, me.layout)
         first = w.to(self.model) @ me.memory.round["gradients"]
-        return TrainReply((yield Descend(self.model, w, first=first)), None)
+        return TrainReply((yield Descend(self.model, w, first=first)))
 
     def gradients(self, layout: Layout, local: LocalTraining) -> int:
         """The first of the K steps needs none."""

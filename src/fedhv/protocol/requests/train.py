@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.aggregation import Aggregate, aggregate_reports
 from fedhv.protocol.cohort import ReportBudget
-from fedhv.protocol.fields import Shape, server_side, tensor
+from fedhv.protocol.fields import Shape, server_side, tensor, tensors_of
 from fedhv.protocol.request import Replies, Reply, Request
 from fedhv.protocol.script import Descend, Losses, Member, Script
 from fedhv.support.errors import InputError
@@ -20,10 +20,11 @@ from fedhv.support.errors import InputError
 
 @dataclass(frozen=True)
 class TrainReply(Reply):
-    """Δθ_k and F̂_k."""
+    """Δθ_k and F̂_k; where labels may be missing, also how many the report is from."""
 
     update: Tensor = tensor("d", bound="update")
     report: Tensor | None = tensor("m", default=None, small=True, combine="each", bound="report", corruptible=False)
+    labels: Tensor | None = tensor("m", default=None, small=True, combine="each", bound="count", corruptible=False)
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,13 @@ class TrainReplies(Replies):
         return self.report("mean")
 
     def report(self, aggregate: Aggregate, trim: float = 0.0) -> Tensor:
-        """F̂ᵗ as the mean, the median or the trimmed mean of the clients' reports, in double precision."""
+        """F̂ᵗ as the mean, the median or the trimmed mean of the clients' reports, in double precision.
+
+        A task that no client of the cohort has is NaN.
+        """
         if self.reports is None:
             raise InputError('This request asked for no report. Ask for one: Train(…, report="all").')
-        return aggregate_reports(self.reports.double(), aggregate, trim)
+        return aggregate_reports(self.reports.double(), aggregate, trim, self.shares)
 
 
 @dataclass(frozen=True)
@@ -66,30 +70,38 @@ class Train(Request):
 
     def answer(self, me: Member) -> Script:
         """The report is taken at the received model, before local training."""
-        losses = None
+        losses = labels = None
         if self.report is not None:
-            losses = yield Losses(self.model, me.report_examples(self.report))
+            chosen = me.report_examples(self.report)
+            losses, labels = me.report((yield Losses(self.model, chosen)), chosen)
         update = yield Descend(self.model, task_weights(self.weights, me.layout))
-        return TrainReply(update, losses)
+        return TrainReply(update, losses, labels)
 
-    def asks_for(self, name: str) -> bool:
-        """A report only where there is a budget for it."""
-        return name != "report" or self.report is not None
+    def asks_for(self, name: str, layout: Layout) -> bool:
+        """A report only where there is a budget for it, and its labels only where some may be missing."""
+        if name == "labels" and not layout.partial:
+            return False
+        return name == "update" or self.report is not None
 
     def replies(self, answers: Replies) -> TrainReplies:
         """The mean update and the reports."""
-        return answers.named(TrainReplies, mean_update=answers.means["update"], reports=answers.stacks["report"])
+        reports, labels = answers.stacks["report"], answers.stacks["labels"]
+        if labels is not None and answers.shares is not None:
+            # A report with a budget may have drawn no label of a task that its client has.
+            answers = replace(answers, shares=answers.shares * (labels > 0))
+        return answers.named(TrainReplies, mean_update=answers.means["update"], reports=reports)
 
     # Clients return parameters, not differences: that is what Flower's clipping and noise modules expect.
 
     def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
         """θ_k after local training, and the report."""
-        report = {} if reply.report is None else {"report": reply.report}
-        return {"model": self.model + reply.update} | report
+        sent = tensors_of(reply)
+        return {"model": self.model + sent.pop("update"), **sent}
 
     def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
         """The server takes the difference."""
-        return self.reply(found["model"].to(self.model) - self.model, found.get("report"))  # type: ignore[call-arg]
+        update = found["model"].to(self.model) - self.model
+        return super().from_wire({**found, "update": update}, layout)
 
     def wire_shapes(self, layout: Layout) -> dict[str, Shape]:
         """Parameters in the place of the update."""

@@ -1,0 +1,44 @@
+"""Tasks that nobody of a cohort has: a rule goes on with what was reported last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from fedhv.methods.base import Conversation, State
+
+LAST = "last_report"
+"""Where the state remembers F̂ of the round before."""
+
+
+def remembered(conversation: Conversation, state: State) -> Conversation:
+    """The same conversation, in which every task has a reported loss.
+
+    A task that no client of the cohort has keeps its last F̂ᵢ, and the history names it in `absent`. Before its first
+    report it counts with the mean of the others' losses. Where all labels are there, nothing is remembered.
+    """
+    replies, losses = None, None
+    absent: list[int] = []
+    while True:
+        try:
+            request = conversation.send(replies)
+        except StopIteration as end:
+            after: State = end.value
+            if losses is None:
+                return after
+            memory = {**after.memory, LAST: losses.to(after.model.device)}
+            return replace(after, memory=memory, record={**after.record, **({"absent": absent} if absent else {})})
+        replies = yield request
+        if getattr(replies, "reports", None) is not None and replies.layout.partial:
+            losses, absent = _filled(replies.mean_report(), state.memory.get(LAST))
+            replies = replace(replies, reports=losses[None], shares=None)
+
+
+def _filled(losses: Tensor, last: Tensor | None) -> tuple[Tensor, list[int]]:
+    """The losses with those that are missing filled in, and which these were."""
+    gone = losses.isnan()
+    if not bool(gone.any()):
+        return losses, []
+    known = losses[~gone].mean().expand(losses.shape) if last is None else last.to(losses)
+    return losses.where(~gone, known), gone.nonzero().flatten().tolist()
