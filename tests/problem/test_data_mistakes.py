@@ -61,7 +61,10 @@ TABLES = [
         lambda: made(frame(age=pandas().Categorical(["x", "y", "x", "y"]))),
         r"^Column 'age' should hold numbers\. Found categories; encode them, e\.g\. by `\.cat\.codes`\.$",
     ),
-    (lambda: made(frame(age=dates())), r"^Column 'age' should hold numbers\. Found datetime64\[.*\]; convert it to a n"),
+    (
+        lambda: made(frame(age=dates())),
+        r"^Column 'age' should hold numbers\. Found datetime64\[.*\]; convert it to a n",
+    ),
     (lambda: made(frame(age=[1j, 2, 3, 4])), r"^Column 'age' should hold numbers\. Found complex128; split it"),
     (
         lambda: made(frame(age=[{}, {}, {}, {}])),
@@ -101,7 +104,10 @@ TABLES = [
         r"^Column 'age' should be one column\. Found several of that name; rename them\.$",
     ),
     (lambda: made(frame().head(0)), r"training examples: expected at least one\. Found none"),
-    (lambda: made(np.zeros((4, 3))), r"^A table should be a DataFrame, a datasets\.Dataset or a dict of columns\. Found a"),
+    (
+        lambda: made(np.zeros((4, 3))),
+        r"^A table should be a DataFrame, a datasets\.Dataset or a dict of columns\. Found a",
+    ),
     (
         lambda: made(TABLE | {"age": np.zeros((4, 2))}),
         r"^Column 'age' should hold one number per row\. Found arrays; name it alone, as a string\.$",
@@ -140,7 +146,9 @@ def test_tables(call, said):
 
 def test_strings_in_a_series_are_refused():
     series = pandas().Series(["yes", "no", "yes", "no"], index=[4, 5, 6, 7])
-    with pytest.raises(InputError, match=r"^The targets should hold numbers\. Found strings such as 'yes'; encode them"):
+    with pytest.raises(
+        InputError, match=r"^The targets should hold numbers\. Found strings such as 'yes'; encode them"
+    ):
         Examples.of(X, [series])
 
 

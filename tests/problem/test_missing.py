@@ -206,7 +206,10 @@ NOTHING = (X, [[NAN] * 4, None])
             lambda: Examples.of(X, [[0, 1, 0, 1]], labelled=[None, None]),
             r"`labelled` should have a mask or None for each of 1 tasks\. Found 2 of them\.$",
         ),
-        (lambda: classification("risk", 3, missing=2), r"`missing` should be a whole number that is no class\. Found 2"),
+        (
+            lambda: classification("risk", 3, missing=2),
+            r"`missing` should be a whole number that is no class\. Found 2",
+        ),
         (lambda: classification("risk", 3, missing=0.5), r"`missing` should be a whole number that is no class"),
         (lambda: multilabel("marks", 3, missing=0), r"`missing` should be a whole number but 0 and 1\. Found 0\.$"),
         (lambda: marked(RISK, [0.5, NAN, 1, 0]), r"whole-number class labels\. Found dtype torch.float32"),
