@@ -34,12 +34,14 @@ def why_not_mappable(problem: Problem) -> str | None:
             shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES)
 
             def objective(theta: torch.Tensor, inputs: torch.Tensor, targets: tuple[torch.Tensor, ...],
-                          weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:  # fmt: skip
-                return client.objective(theta, Examples(inputs, targets), weights, shares)
+                          weights: torch.Tensor, shares: torch.Tensor, key: torch.Tensor) -> torch.Tensor:  # fmt: skip
+                return client.objective(theta, Examples(inputs, targets), weights, shares, key)
 
             theta = theta.clone().requires_grad_()
             mapped = torch.func.vmap(objective, randomness="different")
-            torch.autograd.grad(mapped(theta, inputs, tuple(targets), weights, shares).sum(), theta)
+            torch.autograd.grad(
+                mapped(theta, inputs, tuple(targets), weights, shares, torch.arange(CLIENTS)).sum(), theta
+            )
             if _mixes(client, theta[0].detach(), batch.inputs):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # whatever a user's model may raise under vmap is the answer

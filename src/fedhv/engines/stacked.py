@@ -4,8 +4,8 @@ Every request comes down to trajectories: a client's K steps from θ under some 
 that wait at the same time are stacked and stepped together; on a GPU a round is compiled once and then replayed as
 a CUDA graph. Reports need no stack: all clients of a run report at the same θ, so theirs is one plain batch.
 
-Dropout draws inside the stack come from the round's stream, not each client's own: the one thing in which this
-engine differs from the others.
+What a model draws (dropout) follows from a key for every client and step, as on the other engines: it does not depend
+on which trajectories are stacked together.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import in_parts, parts
 from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory, trajectories
+from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.protocol.client import descend
@@ -222,21 +223,21 @@ class Stacked(Engine):
     # --- trajectories ---------------------------------------------------------------------------------------
 
     def _gradients(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor, key: Tensor
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
         theta = theta.detach().requires_grad_()
         mapped = torch.func.vmap(self._objective, randomness="different")
         with torch.enable_grad():
-            losses = mapped(theta, inputs, targets, weights, shares)
+            losses = mapped(theta, inputs, targets, weights, shares, key)
             (gradients,) = torch.autograd.grad(losses.sum(), theta)
         return gradients
 
     def _objective(
-        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor
+        self, theta: Tensor, inputs: Tensor, targets: tuple[Tensor, ...], weights: Tensor, shares: Tensor, key: Tensor
     ) -> Tensor:
         with self._autocast():
-            return self.client.objective(theta, Examples(inputs, targets), weights, shares)
+            return self.client.objective(theta, Examples(inputs, targets), weights, shares, key)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -248,7 +249,7 @@ class Stacked(Engine):
         run = self._function(shape)
 
         def moved(most: int) -> Tensor:
-            with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
+            with torch.random.fork_rng(devices=[]):  # what torch's generator draws leaves no trace
                 return torch.cat(
                     [
                         self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
@@ -288,12 +289,16 @@ class Stacked(Engine):
             size = positions.shape[1]
             index[:, j] = self.problem.clients[t.client][_padded(positions, b)]
             shares[j, :size] = 1 / size
+        # For draws that keys do not cover: at least they repeat where the stack is the same.
         torch.manual_seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part))
         inputs = {
             "theta": torch.stack([t.model for t in stack]),
             "weights": torch.stack([t.weights for t in stack]).to(self.device),
             "index": self._tensor(index),
             "shares": self._tensor(shares),
+            "key": self._tensor(
+                keys(Purpose.DROPOUT, [t.cohort.place(t.client, t.part) for t in stack], shape.minibatches)
+            ),
             "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
         effects = [_padded(effect, b) for _, effect in draws if effect is not None]
@@ -311,6 +316,7 @@ class Stacked(Engine):
             weights: Tensor,
             index: Tensor,
             shares: Tensor,
+            key: Tensor,
             rate: Tensor,
             effects: Tensor | None = None,
             first: Tensor | None = None,
@@ -320,7 +326,7 @@ class Stacked(Engine):
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
                 inputs = batch.inputs.view(*shares.shape, *batch.inputs.shape[1:])
                 targets = tuple(target.view(*shares.shape, *target.shape[1:]) for target in batch.targets)
-                return lambda theta: self._gradient(theta, inputs, targets, weights, shares)
+                return lambda theta: self._gradient(theta, inputs, targets, weights, shares, key[step])
 
             steps = (gradient(step) for step in range(shape.minibatches))
             if shape.single:

@@ -9,12 +9,14 @@ meaning by running the module on views of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedhv.problem.dropout import Draws
 from fedhv.problem.pooling import with_fast_pooling
 from fedhv.support.errors import InputError
 
@@ -141,15 +143,18 @@ class Network:
     def module(self, module: nn.Module) -> None:
         self._module, self._places = module, _places(module)
 
-    def __call__(self, theta: Tensor, inputs: Tensor, *, training: bool) -> list[Tensor]:
-        """The m outputs of the model with parameters θ."""
+    def __call__(
+        self, theta: Tensor, inputs: Tensor, *, training: bool, key: int | Tensor | None = None
+    ) -> list[Tensor]:
+        """The m outputs of the model with parameters θ; `key` fixes what the model draws in this pass."""
         if self.module.training != training:
             self.module.train(training)
         parameters = self.layout.unflatten(theta)
-        if torch.compiler.is_compiling():
-            outputs = torch.func.functional_call(self.module, parameters, (inputs,))
-        else:
-            outputs = self._call(parameters, inputs)
+        with nullcontext() if key is None else Draws(key):
+            if torch.compiler.is_compiling():
+                outputs = torch.func.functional_call(self.module, parameters, (inputs,))
+            else:
+                outputs = self._call(parameters, inputs)
         if isinstance(outputs, Tensor):
             outputs = [outputs]
         if not isinstance(outputs, list | tuple):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.problem.counter import keys
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -87,9 +88,11 @@ class Client:
 
     # --- the mathematics, for any examples ----------------------------------------------------------------
 
-    def example_losses(self, theta: Tensor, batch: Examples, *, training: bool) -> Tensor:
-        """ℓᵢ of every example, m × n."""
-        outputs = self.network(theta, batch.inputs, training=training)
+    def example_losses(
+        self, theta: Tensor, batch: Examples, *, training: bool, key: int | Tensor | None = None
+    ) -> Tensor:
+        """ℓᵢ of every example, m × n; `key` fixes what the model draws."""
+        outputs = self.network(theta, batch.inputs, training=training, key=key)
         rows = [
             task.loss(output, target)
             for task, output, target in zip(self.problem.tasks, outputs, batch.targets, strict=True)
@@ -102,18 +105,26 @@ class Client:
                 )
         return torch.stack(rows)
 
-    def objective(self, theta: Tensor, batch: Examples, weights: Tensor, shares: Tensor | None = None) -> Tensor:
+    def objective(
+        self,
+        theta: Tensor,
+        batch: Examples,
+        weights: Tensor,
+        shares: Tensor | None = None,
+        key: int | Tensor | None = None,
+    ) -> Tensor:
         r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, equation (local-weighted-loss); w is a constant.
 
-        `shares` are the examples' parts of the mean, for minibatches that are padded to a common size.
+        `shares` are the examples' parts of the mean, for minibatches that are padded to a common size; `key` fixes what
+        the model draws.
         """
-        losses = self.example_losses(theta, batch, training=True)
+        losses = self.example_losses(theta, batch, training=True, key=key)
         return weights @ (losses.mean(dim=1) if shares is None else losses @ shares)
 
-    def gradient(self, theta: Tensor, batch: Examples, weights: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
         """∇L(θ; B)."""
         theta = theta.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights), theta)
+        (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights, key=key), theta)
         return gradient
 
     # --- the examples of client k -------------------------------------------------------------------------
@@ -171,9 +182,9 @@ class Client:
         gradients: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
         left = cohort.local.steps - len(gradients)
         w = weights.to(theta)
-        with self._dropout(cohort, k, part):
-            batches = self.minibatches(cohort, k, left, part)
-            rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
+        with self._dropout(cohort, k, part, left) as drawn:
+            batches = zip(self.minibatches(cohort, k, left, part), drawn, strict=True)
+            rest = (lambda theta, b=batch, key=key: self.gradient(theta, b, w, key) for batch, key in batches)
             steps = (g for source in (gradients, rest) for g in source)
             return descend(theta, steps, cohort.local.learning_rate, cohort.local.momentum) - theta
 
@@ -181,9 +192,9 @@ class Client:
         """The m task gradients, m × d, each on a minibatch of its own."""
         rows = []
         for i, task in enumerate(torch.eye(self.layout.tasks, device=theta.device)):
-            with self._dropout(cohort, k, GRADIENT_PART + i):
+            with self._dropout(cohort, k, GRADIENT_PART + i, 1) as (key,):
                 (batch,) = self.minibatches(cohort, k, 1, GRADIENT_PART + i)
-                rows.append(self.gradient(theta, batch, task))
+                rows.append(self.gradient(theta, batch, task, key))
         return torch.stack(rows)
 
     def gram_terms(self, mine: TaskGradientsReply, S: Tensor) -> GramTermsReply:
@@ -214,20 +225,25 @@ class Client:
                 return self.gram_terms(gradients.of(k), total.dense())
 
     @contextmanager
-    def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:
-        """Draws inside the model (dropout) come from the client's own stream and leave no trace."""
+    def _dropout(self, cohort: Cohort, k: int, part: int, steps: int) -> Iterator[list[int]]:
+        """The keys of what the model draws in a client's steps.
+
+        What the keys do not cover (see `fedhv.problem.dropout`) comes from torch's generator, seeded for the client,
+        and leaves no trace.
+        """
+        drawn: list[int] = keys(Purpose.DROPOUT, [cohort.place(k, part)], steps)[:, 0].tolist()
         seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
         if self.device.type == "cuda":
             with torch.random.fork_rng(devices=[self.device]):
                 torch.manual_seed(seed)
-                yield
+                yield drawn
             return
         # Only the CPU's generator: `torch.manual_seed` takes care of GPUs too, at the price of a small client's step.
         generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
         try:
-            yield
+            yield drawn
         finally:
             generator.set_state(before)
 
