@@ -38,7 +38,8 @@ def mix(words: Words) -> Words:
     """
     words = (words ^ ((words >> 30) & (2**34 - 1))) * _FIRST
     words = (words ^ ((words >> 27) & (2**37 - 1))) * _SECOND
-    return words ^ ((words >> 31) & (2**33 - 1))
+    mixed: Words = words ^ ((words >> 31) & (2**33 - 1))
+    return mixed
 
 
 Place = tuple[int, int, int, int]
