@@ -163,7 +163,7 @@ def test_memory_that_is_short_for_reports_and_evaluation_gives_smaller_chunks(ki
     network = engine.client.network
     seen = []
 
-    def short_of_memory(theta, inputs, *, training):
+    def short_of_memory(theta, inputs, *, training, key=None):
         if not training:
             seen.append(len(inputs))
             if len(inputs) > 20:
@@ -171,7 +171,7 @@ def test_memory_that_is_short_for_reports_and_evaluation_gives_smaller_chunks(ki
                     raise torch.cuda.OutOfMemoryError("out of memory")
                 except torch.cuda.OutOfMemoryError as error:  # as a recorder wraps it
                     raise RuntimeError("the capture is invalid") from error
-        return network(theta, inputs, training=training)
+        return network(theta, inputs, training=training, key=key)
 
     model = initial_state(engine, METHODS[0], 0).model
     monkeypatch.setattr(engine.client, "network", short_of_memory)

@@ -33,12 +33,13 @@ def why_not_mappable(problem: Problem) -> str | None:
             shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES)
 
             def objective(theta: torch.Tensor, inputs: Inputs, targets: tuple[torch.Tensor, ...],
-                          weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:  # fmt: skip
-                return client.objective(theta, Examples(inputs, targets), weights, shares)
+                          weights: torch.Tensor, shares: torch.Tensor, key: torch.Tensor) -> torch.Tensor:  # fmt: skip
+                return client.objective(theta, Examples(inputs, targets), weights, shares, key)
 
             theta = theta.clone().requires_grad_()
             mapped = torch.func.vmap(objective, randomness="different")
-            torch.autograd.grad(mapped(theta, stack.inputs, stack.targets, weights, shares).sum(), theta)
+            key = torch.arange(CLIENTS)
+            torch.autograd.grad(mapped(theta, stack.inputs, stack.targets, weights, shares, key).sum(), theta)
             if _mixes(client, theta[0].detach(), batch.inputs):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # whatever a user's model may raise under vmap is the answer

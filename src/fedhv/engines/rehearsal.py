@@ -24,7 +24,7 @@ def rehearse(problem: Problem) -> None:
     with torch.random.fork_rng(devices=[]):  # a draw leaves no trace
         _evaluates(client, theta, batch)
         with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
-            client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks))
+            client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
     _check_buffers(client.network.module, buffers)
 
 

@@ -5,8 +5,8 @@ computed together. Local training and gradients are trajectories: a client's K s
 on a GPU a round is compiled once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report
 at the same θ, so theirs is one plain batch.
 
-Dropout draws inside the stack come from the round's stream, not each client's own: the one thing in which this
-engine differs from the others.
+What a model draws (dropout) follows from a key for every client and step, as on the other engines: it does not depend
+on which trajectories are stacked together.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
 from fedhv.engines.trajectories import Shape, Trajectory
+from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.problem.trees import Inputs
@@ -224,12 +225,13 @@ class Stacked(Engine):
         masks: dict[int, Tensor],
         weights: Tensor,
         shares: Tensor,
+        key: Tensor,
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
         theta = theta.detach().requires_grad_()
         mapped = torch.func.vmap(self._objective, randomness="different")
         with torch.enable_grad():
-            losses = mapped(theta, inputs, targets, masks, weights, shares)
+            losses = mapped(theta, inputs, targets, masks, weights, shares, key)
             (gradients,) = torch.autograd.grad(losses.sum(), theta)
         return gradients
 
@@ -241,10 +243,11 @@ class Stacked(Engine):
         masks: dict[int, Tensor],
         weights: Tensor,
         shares: Tensor,
+        key: Tensor,
     ) -> Tensor:
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
         with self._autocast():
-            return self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares)
+            return self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -256,7 +259,7 @@ class Stacked(Engine):
         run = self._function(shape)
 
         def moved(most: int) -> Tensor:
-            with torch.random.fork_rng(devices=[]):  # what dropout draws leaves no trace
+            with torch.random.fork_rng(devices=[]):  # what torch's generator draws leaves no trace
                 return torch.cat(
                     [
                         self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
@@ -296,12 +299,16 @@ class Stacked(Engine):
             size = positions.shape[1]
             index[: len(positions), j] = self.problem.clients[t.client][_padded(positions, b)]
             shares[j, :size] = 1 / size
+        # For draws that keys do not cover: at least they repeat where the stack is the same.
         torch.manual_seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part))
         inputs: dict[str, Tensor] = {
             "theta": torch.stack([t.model for t in stack]),
             "weights": torch.stack([t.weights for t in stack]).to(self.device),
             "index": self._tensor(index),
             "shares": self._tensor(shares),
+            "key": self._tensor(
+                keys(Purpose.DROPOUT, [t.cohort.place(t.client, t.part) for t in stack], shape.minibatches)
+            ),
             "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
         effects = [_padded(effect, b) for _, effect in draws if effect is not None]
@@ -329,6 +336,7 @@ class Stacked(Engine):
             weights: Tensor,
             index: Tensor,
             shares: Tensor,
+            key: Tensor,
             rate: Tensor,
             effects: Tensor | None = None,
             first: Tensor | None = None,
@@ -340,7 +348,9 @@ class Stacked(Engine):
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
                 batch = batch.fold(*shares.shape)
                 masks = {i: mask for i, mask in enumerate(batch.labelled or ()) if mask is not None}
-                return lambda theta: self._gradient(theta, batch.inputs, batch.targets, masks, weights, shares)
+                return lambda theta: self._gradient(
+                    theta, batch.inputs, batch.targets, masks, weights, shares, key[step]
+                )
 
             steps = (gradient(step) for step in range(shape.minibatches))
             if shape.single:

@@ -9,12 +9,14 @@ meaning by running the module on views of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedhv.problem.dropout import Draws
 from fedhv.problem.pooling import with_fast_pooling
 from fedhv.problem.trees import Inputs, arguments
 from fedhv.support.errors import InputError
@@ -140,6 +142,7 @@ class Network:
                     f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
                 )
         self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
+        self._draws: bool | None = None
         self.layout = Layout.of(module, tasks, heads)
         if self.layout.d == 0:
             raise InputError("The model should have parameters to train. Found none.")
@@ -153,15 +156,25 @@ class Network:
     def module(self, module: nn.Module) -> None:
         self._module, self._places = module, _places(module)
 
-    def __call__(self, theta: Tensor, inputs: Inputs, *, training: bool) -> list[Tensor]:
-        """The m outputs of the model with parameters θ; a tuple's parts are its arguments, a dict's its keywords."""
+    def __call__(
+        self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
+    ) -> list[Tensor]:
+        """The m outputs of the model with parameters θ; a tuple's parts are its arguments, a dict's its keywords.
+
+        `key` fixes what the model draws in this pass.
+        """
         if self.module.training != training:
             self.module.train(training)
         parameters = self.layout.unflatten(theta)
-        if torch.compiler.is_compiling():
-            outputs = torch.func.functional_call(self.module, parameters, *arguments(inputs))
-        else:
-            outputs = self._call(parameters, inputs)
+        # A model that drew nothing in its first training pass is not watched again, which costs a tenth of a small step.
+        draws = None if key is None or self._draws is False else Draws(key)
+        with nullcontext() if draws is None else draws:
+            if torch.compiler.is_compiling():
+                outputs = torch.func.functional_call(self.module, parameters, *arguments(inputs))
+            else:
+                outputs = self._call(parameters, inputs)
+        if draws is not None and training:
+            self._draws = draws.count > 0
         if isinstance(outputs, Tensor):
             outputs = [outputs]
         if not isinstance(outputs, list | tuple):

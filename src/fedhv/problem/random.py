@@ -34,5 +34,5 @@ def stream(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: i
 
 
 def torch_seed(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> int:
-    """A seed for `torch.manual_seed`, where the draw happens inside torch (initialisation, dropout)."""
+    """A seed for `torch.manual_seed`, where the draw happens inside torch (initialisation)."""
     return int(stream(seed, purpose, round, client, part).integers(2**63))

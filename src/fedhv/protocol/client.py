@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.problem.counter import keys
 from fedhv.problem.labels import Holding, example_losses, holding, labels_at
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
@@ -59,9 +60,11 @@ class Client(Worker):
 
     # --- the mathematics, for any examples ----------------------------------------------------------------
 
-    def example_losses(self, theta: Tensor, batch: Examples, *, training: bool) -> Tensor:
-        """ℓᵢ of every example, m × n; 0 where an example has no label of task i."""
-        outputs = self.network(theta, batch.inputs, training=training)
+    def example_losses(
+        self, theta: Tensor, batch: Examples, *, training: bool, key: int | Tensor | None = None
+    ) -> Tensor:
+        """ℓᵢ of every example, m × n; 0 where an example has no label of task i. `key` fixes what the model draws."""
+        outputs = self.network(theta, batch.inputs, training=training, key=key)
         rows = example_losses(self.problem.tasks, outputs, batch)
         for task, row in zip(self.problem.tasks, rows, strict=True):
             if row.shape != (len(batch),):
@@ -71,18 +74,26 @@ class Client(Worker):
                 )
         return torch.stack(rows)
 
-    def objective(self, theta: Tensor, batch: Examples, weights: Tensor, shares: Tensor | None = None) -> Tensor:
+    def objective(
+        self,
+        theta: Tensor,
+        batch: Examples,
+        weights: Tensor,
+        shares: Tensor | None = None,
+        key: int | Tensor | None = None,
+    ) -> Tensor:
         r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, equation (local-weighted-loss); w is a constant.
 
-        `shares` are the examples' parts of the mean, for minibatches that are padded to a common size.
+        `shares` are the examples' parts of the mean, for minibatches that are padded to a common size; `key` fixes what
+        the model draws.
         """
-        losses = self.example_losses(theta, batch, training=True)
+        losses = self.example_losses(theta, batch, training=True, key=key)
         return weights @ (losses.mean(dim=1) if shares is None else losses @ shares)
 
-    def gradient(self, theta: Tensor, batch: Examples, weights: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
         """∇L(θ; B)."""
         theta = theta.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights), theta)
+        (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights, key=key), theta)
         return gradient
 
     # --- the examples of client k -------------------------------------------------------------------------
@@ -129,14 +140,14 @@ class Client(Worker):
         """Δθ_k after K steps on the weighted loss."""
         cohort, k = me.cohort, me.client
         known: list[Callable[[Tensor], Tensor]] = [] if work.first is None else [lambda theta: _given(work.first)]
+        left = me.local.steps_of(me.examples) - len(known)
         w = me.scaled(work.weights).to(work.start)
-        with self._dropout(cohort, k, work.part):
-            batches = self.minibatches(cohort, k, me.local.steps_of(me.examples) - len(known), work.part)
-            rest = (lambda theta, b=batch: self.gradient(theta, b, w) for batch in batches)
-            steps = (g for source in (known, rest) for g in source)
+        with self._dropout(cohort, k, work.part, left) as drawn:
+            batches = zip(self.minibatches(cohort, k, left, work.part), drawn, strict=True)
+            rest = (lambda theta, b=batch, key=key: self.gradient(theta, b, w, key) for batch, key in batches)
             theta, state = descend(
                 work.start,
-                steps,
+                (g for source in (known, rest) for g in source),
                 me.local.learning_rate,
                 me.local.rule,
                 work.terms,
@@ -148,9 +159,9 @@ class Client(Worker):
 
     def gradient_of(self, work: Gradient, me: Member) -> Tensor:
         """The gradient of the weighted loss on one minibatch."""
-        with self._dropout(me.cohort, me.client, work.part):
+        with self._dropout(me.cohort, me.client, work.part, 1) as (key,):
             (batch,) = self.minibatches(me.cohort, me.client, 1, work.part)
-            return self.gradient(work.at, batch, me.scaled(work.weights).to(work.at))
+            return self.gradient(work.at, batch, me.scaled(work.weights).to(work.at), key)
 
     def holding(self, k: int) -> Holding:
         """What client k holds."""
@@ -173,20 +184,25 @@ class Client(Worker):
         return reply
 
     @contextmanager
-    def _dropout(self, cohort: Cohort, k: int, part: int) -> Iterator[None]:
-        """Draws inside the model (dropout) come from the client's own stream and leave no trace."""
+    def _dropout(self, cohort: Cohort, k: int, part: int, steps: int) -> Iterator[list[int]]:
+        """The keys of what the model draws in a client's steps.
+
+        What the keys do not cover (see `fedhv.problem.dropout`) comes from torch's generator, seeded for the client,
+        and leaves no trace.
+        """
+        drawn: list[int] = keys(Purpose.DROPOUT, [cohort.place(k, part)], steps)[:, 0].tolist()
         seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
         if self.device.type == "cuda":
             with torch.random.fork_rng(devices=[self.device]):
                 torch.manual_seed(seed)
-                yield
+                yield drawn
             return
         # Only the CPU's generator: `torch.manual_seed` takes care of GPUs too, at the price of a small client's step.
         generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
         try:
-            yield
+            yield drawn
         finally:
             generator.set_state(before)
 

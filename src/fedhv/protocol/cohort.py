@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedhv.problem.counter import Place
 from fedhv.problem.random import Purpose, stream, torch_seed
 from fedhv.protocol.local.training import LocalTraining
 from fedhv.support.errors import InputError
@@ -35,6 +36,10 @@ class Cohort:
     def torch_seed(self, purpose: Purpose, client: int = 0, part: int = 0) -> int:
         """The same for draws inside torch."""
         return torch_seed(self.seed, purpose, self.round, client, part)
+
+    def place(self, client: int, part: int = 0) -> Place:
+        """What fixes a client's draws in this round, for `fedhv.problem.counter.keys`."""
+        return self.seed, self.round, client, part
 
 
 def sample_cohort(

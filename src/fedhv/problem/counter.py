@@ -1,0 +1,88 @@
+r"""Random bits without a generator: a hash of a 64-bit key and of an element's place.
+
+An element with coordinates $(i_0, i_1)$ in the c-th draw of a forward pass has the bits
+$\mathrm{mix}(((\mathrm{key} + c\,γ + i_0)\,γ + i_1)\,γ) \bmod 2^{64}$, and so on for more axes, where γ and mix are
+SplitMix64's (Steele, Lea and Flood, 2014). They do not depend on what was drawn before, on the device or on the size
+of the tensor: a minibatch that is filled up draws the same for its own examples, whichever axis counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.problem.random import Purpose
+
+GAMMA = 0x9E3779B97F4A7C15
+"""SplitMix64's increment: 2⁶⁴ divided by the golden ratio, odd."""
+
+Words = TypeVar("Words", np.ndarray, Tensor)
+
+
+def signed(word: int) -> int:
+    """A word of 64 bits as the int64 that has them: torch computes with no other 64-bit numbers."""
+    return (word + 2**63) % 2**64 - 2**63
+
+
+_FIRST, _SECOND = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
+
+
+def mix(words: Words) -> Words:
+    """SplitMix64's finaliser, a bijection of 64-bit words in which every bit of the input changes half of the output.
+
+    The words are int64, so the bits that a shift fills in with the sign are masked; products wrap around.
+    """
+    words = (words ^ ((words >> 30) & (2**34 - 1))) * _FIRST
+    words = (words ^ ((words >> 27) & (2**37 - 1))) * _SECOND
+    mixed: Words = words ^ ((words >> 31) & (2**33 - 1))
+    return mixed
+
+
+Place = tuple[int, int, int, int]
+"""Seed, round, client and part: what fixes a client's draws in a round."""
+
+
+def keys(purpose: Purpose, places: Iterable[Place], steps: int) -> np.ndarray:
+    """Keys of the forward passes in which clients draw, steps × clients, int64: one for every step of every place."""
+    rows = [(_word(seed), round, client, part) for seed, round, client, part in places]
+    seeds, rounds, clients, parts = np.array(rows, np.int64).reshape(-1, 4).T
+    gamma = signed(GAMMA)
+    key = mix(seeds + gamma)
+    for words in (np.array([int(purpose)]), rounds, clients, parts, np.arange(steps)[:, None]):
+        key = mix(key + gamma + words)
+    return key
+
+
+def _word(seed: int) -> int:
+    """A seed in 63 bits: itself, where it has no more."""
+    return seed if seed < 2**63 else int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
+
+
+def bits(key: int | Tensor, draw: int, shape: Sequence[int], device: torch.device) -> Tensor:
+    """64 random bits, as int64, for every element of a tensor of this shape: those of a pass's draw of this number.
+
+    The key is a number, or a tensor without axes where `vmap` gives every client its own. On a CPU, numbers are
+    hashed by NumPy, which needs a third of the time.
+    """
+    if isinstance(key, Tensor):
+        return mix(_counters(key + signed(draw * GAMMA), shape, lambda size: torch.arange(size, device=device)))
+    first = signed(key + draw * GAMMA)
+    if device.type == "cpu":
+        return torch.from_numpy(mix(_counters(np.array([first]), shape, np.arange)).reshape(shape))
+    start = torch.full((), first, device=device)
+    return mix(_counters(start, shape, lambda size: torch.arange(size, device=device)))
+
+
+def _counters(start: Words, shape: Sequence[int], numbers: Callable[[int], Words]) -> Words:
+    """What is hashed, for every place of a tensor.
+
+    Coordinates are added before anything is multiplied: a product of a coordinate alone would be taken by the compiler
+    for an address and computed with an address's bits.
+    """
+    for axis, size in enumerate(shape):
+        start = (start + numbers(size).reshape(-1, *[1] * (len(shape) - axis - 1))) * signed(GAMMA)
+    return start

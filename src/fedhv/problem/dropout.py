@@ -1,0 +1,270 @@
+"""Random draws inside a model, dropout above all, as a function of a key: the same on every engine and device.
+
+`Draws(key)` is a context. Torch's functions that draw, called in it by a layer or by a user's own `forward`, take their
+bits from `fedhv.problem.counter` instead of torch's generator. Every draw of the pass has a number, in the order of
+the calls. It sees calls in Python only, so it is written for eager code, `vmap` and `make_fx` (whose graph is what the
+stacked engine compiles); dropout that torch does inside a function (attention, recurrent layers) is done here by hand.
+
+Covered: all kinds of dropout, attention's and recurrent layers' too, RReLU, `gumbel_softmax`, `bernoulli`, `rand`,
+`randn`, `*_like`, `uniform_`, `normal_`, `exponential_`. Others (`randint`, `randperm`, `multinomial`, …) stay torch's
+own: drawn per client on the engines sequential and parallel, and per stack on the engine stacked.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from fedhv.problem.counter import bits
+
+ALPHA = 1.7580993408473766
+"""Minus the value to which SELU saturates; alpha dropout sets elements to it instead of zero."""
+
+Function = Callable[..., Any]
+
+
+class Draws(TorchFunctionMode):
+    """One forward pass whose draws follow from `key`: a number, or an int64 tensor that `vmap` maps over clients."""
+
+    def __init__(self, key: int | Tensor) -> None:
+        super().__init__()
+        self.key = key
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """What `func` gives, with draws of this pass."""
+        kwargs = kwargs or {}
+        replacement = _REPLACEMENTS.get(func)
+        if replacement is not None and kwargs.get("generator") is None:
+            return replacement(self, func, *args, **kwargs)
+        opened = _OPENED.get(func)
+        if opened is None or not _PLAIN.issuperset(types):
+            return func(*args, **kwargs)
+        with self:
+            return opened(*args, **kwargs)
+
+    def words(self, like: Tensor, shape: torch.Size | None = None) -> Tensor:
+        """The next draw's bits, where `like` lies."""
+        self.count += 1
+        return bits(self.key, self.count, like.shape if shape is None else shape, like.device)
+
+    def keep(self, like: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
+        """Which elements stay, each with probability 1 − p."""
+        # Signed words are uniform from −2⁶³ on; at p = 1 the bound is no int64 any more.
+        words = self.words(like, shape)
+        return words >= round(p * 2**64) - 2**63 if p < 1 else torch.zeros_like(words, dtype=torch.bool)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Uniform numbers strictly between 0 and 1, on a grid of 2²³ that float32 holds exactly."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return (((self.words(like) >> 41) & (2**23 - 1)).to(dtype) + 0.5) * 2**-23
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers, by Box and Muller's transformation of two uniform ones."""
+        radius = (-2 * self.uniform(like).log()).sqrt()
+        return (radius * torch.cos(2 * math.pi * self.uniform(like))).to(like.dtype)
+
+    def dropped(self, inputs: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
+        """The factor of dropout: 0 or 1 / (1 − p)."""
+        return (self.keep(inputs, p, shape) * (1 / (1 - p) if p < 1 else 0.0)).to(inputs.dtype)
+
+
+# --- functions of the python layer ------------------------------------------------------------------------------
+
+_PLAIN = {Tensor, nn.Parameter}
+"""Other types of tensors have their own say about a function."""
+
+
+def _opened(function: Any) -> Function:
+    """A function of `torch.nn.functional` that offers itself to no mode, so that the functions it calls do.
+
+    Torch's functions hand themselves over as a whole before they begin; inside `multi_head_attention_forward` nothing
+    could be seen otherwise.
+    """
+    closed = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
+    opened = types.FunctionType(
+        function.__code__,
+        function.__globals__ | closed,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    opened.__kwdefaults__ = function.__kwdefaults__
+    return opened
+
+
+def _no(*_: object) -> bool:
+    return False
+
+
+_OPENED: dict[Function, Function] = {
+    function: _opened(function)
+    for function in (
+        F.dropout,
+        F.dropout1d,
+        F.dropout2d,
+        F.dropout3d,
+        F.alpha_dropout,
+        F.feature_alpha_dropout,
+        F.rrelu,
+        F.gumbel_softmax,
+        F.multi_head_attention_forward,
+    )
+}
+
+# --- dropout ----------------------------------------------------------------------------------------------------
+
+
+def _features(inputs: Tensor) -> torch.Size:
+    """One draw for every channel of every example."""
+    return torch.Size([*inputs.shape[:2], *[1] * (inputs.ndim - 2)])
+
+
+def _dropout(draws: Draws, func: Function, input: Tensor, p: float, train: bool) -> Tensor:
+    if not train or p == 0:
+        return _result(func(input, p, train))
+    factor = draws.dropped(input, p, _features(input) if "feature" in func.__name__ else None)
+    return input.mul_(factor) if func.__name__.endswith("_") else input * factor
+
+
+def _alpha_dropout(draws: Draws, func: Function, input: Tensor, p: float, train: bool) -> Tensor:
+    """Keeps mean and variance of what SELU gives (Klambauer et al., 2017)."""
+    if not train or p in (0, 1):
+        return _result(func(input, p, train))
+    keep = draws.keep(input, p, _features(input) if "feature" in func.__name__ else None).to(input.dtype)
+    a = 1 / math.sqrt((ALPHA**2 * p + 1) * (1 - p))
+    shift = (keep - 1) * (ALPHA * a) + ALPHA * a * p
+    return input.mul_(keep * a).add_(shift) if func.__name__.endswith("_") else input * (keep * a) + shift
+
+
+def _attention(
+    draws: Draws,
+    func: Function,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention, softmax(QKᵀ / √E + mask) V, with dropout of the attention weights."""
+    if dropout_p == 0:
+        return _result(func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa))
+    if enable_gqa:
+        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is None:
+        weights = scores.softmax(-1)
+    else:
+        scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        nothing = (scores == -math.inf).all(-1, keepdim=True)  # a query that may see no key gets zeros
+        weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+    return (weights * draws.dropped(weights, dropout_p)) @ value
+
+
+def _recurrent(draws: Draws, func: Function, *arguments: Any) -> Any:
+    """An LSTM, GRU or RNN, one layer after the other with dropout between them."""
+    at = 3 if isinstance(arguments[3], bool) else 4  # packed sequences have the sizes of their batches, too
+    (inputs, *sizes, begin, weights), (biases, layers, p, train, *rest) = arguments[:at], arguments[at:]
+    if not train or p == 0 or layers == 1:
+        return func(*arguments)
+    states = begin if isinstance(begin, list | tuple) else (begin,)
+    of_layer = [[each.chunk(layers)[i] for each in states] for i in range(layers)]
+    count, ends = len(weights) // layers, []
+    for i, state in enumerate(of_layer):
+        if i > 0:
+            inputs = inputs * draws.dropped(inputs, p)
+        own = weights[i * count : (i + 1) * count]
+        first = state if isinstance(begin, list | tuple) else state[0]
+        inputs, *end = func(inputs, *sizes, first, own, biases, 1, 0.0, train, *rest)
+        ends.append(end)
+    return inputs, *(torch.cat(each) for each in zip(*ends, strict=True))
+
+
+# --- other draws ------------------------------------------------------------------------------------------------
+
+
+def _rrelu(
+    draws: Draws,
+    func: Function,
+    input: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """Negative elements times a random slope."""
+    if not training:
+        return _result(func(input, lower, upper, training))
+    slope = (lower + (upper - lower) * draws.uniform(input)).to(input.dtype)
+    factor = torch.where(input >= 0, 1.0, slope)
+    return input.mul_(factor) if func.__name__.endswith("_") else input * factor
+
+
+def _new(distribution: Function) -> Function:
+    """For functions that make a tensor: torch makes one, and its numbers are replaced."""
+
+    def replacement(draws: Draws, func: Function, *args: Any, **kwargs: Any) -> Tensor:
+        made: Tensor = func(*args, **kwargs)
+        drawn: Tensor = distribution(draws, made).to(made.dtype)
+        return drawn.requires_grad_() if made.requires_grad else drawn
+
+    return replacement
+
+
+def _bernoulli(draws: Draws, func: Function, input: Tensor, p: float | None = None, **_: Any) -> Tensor:
+    return (draws.uniform(input) < (input if p is None else p)).to(input.dtype)
+
+
+def _bernoulli_(draws: Draws, func: Function, input: Tensor, p: float | Tensor = 0.5, **_: Any) -> Tensor:
+    return input.copy_(draws.uniform(input) < p)
+
+
+def _uniform_(draws: Draws, func: Function, input: Tensor, *bounds: float, **named: float) -> Tensor:
+    low, high = (*bounds, named.get("from", 0.0), named.get("to", 1.0))[:2] if not bounds else (*bounds, 1.0)[:2]
+    return input.copy_(low + (named.get("to", high) - low) * draws.uniform(input))
+
+
+def _normal_(draws: Draws, func: Function, input: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
+    return input.copy_(mean + std * draws.normal(input))
+
+
+def _exponential_(draws: Draws, func: Function, input: Tensor, lambd: float = 1.0, **_: Any) -> Tensor:
+    return input.copy_(-draws.uniform(input).log() / lambd)
+
+
+def _result(value: Any) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value
+
+
+_REPLACEMENTS: dict[Function, Function] = {
+    **dict.fromkeys((torch.dropout, torch.dropout_, torch.feature_dropout, torch.feature_dropout_), _dropout),
+    **dict.fromkeys(
+        (torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout, torch.feature_alpha_dropout_),
+        _alpha_dropout,
+    ),
+    F.scaled_dot_product_attention: _attention,
+    **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), _recurrent),
+    **dict.fromkeys((torch.rrelu, torch.rrelu_), _rrelu),
+    **dict.fromkeys((torch.rand, torch.rand_like), _new(Draws.uniform)),
+    **dict.fromkeys((torch.randn, torch.randn_like), _new(Draws.normal)),
+    **dict.fromkeys((torch.bernoulli, Tensor.bernoulli), _bernoulli),
+    Tensor.bernoulli_: _bernoulli_,
+    Tensor.uniform_: _uniform_,
+    Tensor.normal_: _normal_,
+    Tensor.exponential_: _exponential_,
+}
