@@ -200,9 +200,13 @@ def with_mean_score() -> Benchmark:
 
 
 def hold() -> None:
-    """Once something is in the file HOLD_WHEN, wait for the file HOLD_UNTIL: a test can act while a run goes on."""
-    when, until = (Path(os.environ.get(name, "")) for name in ("HOLD_WHEN", "HOLD_UNTIL"))
-    while when.is_file() and when.stat().st_size and not until.exists():
+    """Once the text HOLD_TEXT is in the file HOLD_WHEN, wait for the file HOLD_UNTIL: a test acts while a run goes on.
+
+    Without HOLD_TEXT anything in the file will do.
+    """
+    when, until = (Path(os.path.expandvars(os.environ.get(name, ""))) for name in ("HOLD_WHEN", "HOLD_UNTIL"))
+    text = os.environ.get("HOLD_TEXT", "").encode()
+    while when.is_file() and not until.exists() and (found := when.read_bytes()) and text in found:
         time.sleep(0.02)
 
 

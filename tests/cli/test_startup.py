@@ -85,7 +85,7 @@ def test_a_signal_while_libraries_are_imported_is_one_line(number, module):
 # --- names that are imported at their first use -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", ["fedhv", "fedhv.engines", "fedhv.methods", "fedhv.paper"])
+@pytest.mark.parametrize("package", ["fedhv", "fedhv.engines", "fedhv.methods", "fedhv.paper", "fedhv.protocol.local"])
 def test_every_name_of_a_lazy_package_is_found_listed_and_imported_by_star(package):
     module = importlib.import_module(package)
     star: dict[str, object] = {}

@@ -26,13 +26,10 @@ from flower.watching import LOOPBACK, MARK, listening, marked, one
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
-SMALL = [
-    "benchmark=problems:held_digits",
-    "federation.samples_per_client=60",
-    "training.local_steps=3",
-    "evaluation.every=0",
-]
+SMALL = ["federation.samples_per_client=60", "training.local_steps=3", "evaluation.every=0"]
 """The embedded benchmark, with little to compute: what these tests measure is processes."""
+HELD = ["benchmark=problems:held_digits", *SMALL]
+"""The same, where a test can act while clients wait."""
 ENDLESS = 1_000_000
 """Rounds of a run that is still going on when a test acts."""
 
@@ -52,7 +49,7 @@ def flower_up(process, mark, tmp_path):
     reference.write_text("values = [2.6, 2.7]\n")
 
     def start(*arguments: object, **environment: str):
-        sets = [word for change in SMALL for word in ("--set", change)]
+        sets = [word for change in HELD for word in ("--set", change)]
         return process(
             "flower",
             "up",
@@ -110,7 +107,7 @@ def resumes_what_is_finished(run):
     from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.up import Order, up
 
-    order = Order("digits", "fedhv", 3, run, override=tuple(SMALL), rounds=2, resume=True)
+    order = Order("digits", "fedhv", 3, run, override=tuple(HELD), rounds=2, resume=True)
     assert up(order).rounds == 2
     with pytest.raises(fedhv.InputError, match="--resume"):
         up(replace(order, resume=False))
@@ -121,7 +118,7 @@ def resumes_what_is_finished(run):
 
 
 def simulated(method, rounds, reference=None):
-    override = [*SMALL, "federation.clients=3", "federation.participants=3"]
+    override = [*HELD, "federation.clients=3", "federation.participants=3"]
     return fedhv.run("digits", method, rounds=rounds, engine="sequential", override=override, reference=reference)
 
 
@@ -136,15 +133,18 @@ def test_nothing_survives_a_kill_of_the_command_itself(flower_up, mark):
 def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark, tmp_path):
     """FedCMOO, three exchanges: node 2 dies after the first, and Flower finds it gone when it misses a sign of life."""
     patience = ("--node-seconds", HANG, "--reply-seconds", HANG)
-    running = flower_up("--nodes", 3, "--rounds", 1, "--method", "fedcmoo", *patience)
+    go, answered = tmp_path / "go", "Sending: train.exchange"
+    held = {"HOLD_WHEN": "$FLWR_HOME/logs/supernode-2.log", "HOLD_TEXT": answered, "HOLD_UNTIL": str(go)}
+    running = flower_up("--nodes", 3, "--rounds", 1, "--method", "fedcmoo", *patience, **held)
 
     def sent_its_gradients():
         node = one(mark, "flower-supernode", "partition-id=2")
         log = Path(node.environment["FLWR_HOME"]) / "logs" / "supernode-2.log" if node else None
-        return node if log and "Sending: train.task_gradients" in log.read_text() else None
+        return node if log and answered in log.read_text() else None
 
     node = wait_until(sent_its_gradients, "node 2 to answer once", running)
     os.kill(node.pid, signal.SIGKILL)
+    go.touch()
     _, err = running.communicate(timeout=HANG)
     assert running.returncode == 0, err
     assert "supernode-2 has ended; the run goes on without it." in err
