@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from fedhv.engines.sequential import Sequential
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Train
 from fedhv.runs.config import load_setting
 from fedhv.runs.job import one_thread
 from fedhv.runs.random_images import random_problem
@@ -32,10 +33,10 @@ def measure(name: str, repeat: int) -> None:
     cohort = sample_cohort(0, 0, len(problem.clients), 1, plan.local)
     with one_thread(), Sequential(problem) as engine:
         theta = initial_state(engine, method, 0).model
-        weights = torch.full((engine.layout.tasks,), 1 / engine.layout.tasks)
+        call = Call(Train(theta), cohort)
 
         def steps() -> None:
-            engine.client.local_training(theta, weights, cohort, cohort.clients[0])
+            engine.client.answer(call, cohort.clients[0])
 
         steps()  # warms up
         began = time.perf_counter()

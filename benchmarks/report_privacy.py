@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from fedhv.protocol.messages import Train
 
 import fedhv
 from fedhv.engines import Choice, Engine
 from fedhv.engines.privacy import PrivateReports, ReportPrivacy, spent
 from fedhv.problem.problem import Problem
+from fedhv.protocol.requests import Train
 from fedhv.runs.resolve import resolve
 from fedhv.theory import measured_report_error, report_errors
 
@@ -35,12 +35,12 @@ class Measured(PrivateReports):
         super().__init__(problem, privacy)
         self._truth = truth
 
-    def ask(self, request, cohort):
-        if isinstance(request, Train):
-            clients = range(len(self.problem.clients))
-            losses = [self.client.report(request.model, cohort, k, "all").double() for k in clients]
+    def ask(self, call):
+        if isinstance(call.request, Train):
+            clients, theta = range(len(self.problem.clients)), call.request.model
+            losses = [self.client.losses(theta, np.arange(self.client.examples(k)), k).double() for k in clients]
             self._truth.append(torch.stack(losses).mean(dim=0).numpy())
-        return super().ask(request, cohort)
+        return super().ask(call)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedhv.protocol.messages import TrainReplies
 from torch import Tensor, nn
 from workload import machine
 
@@ -33,6 +32,7 @@ from fedhv.engines.base import Engine
 from fedhv.methods.weights import inverse_slack_weights
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Examples
+from fedhv.protocol.requests import TrainReplies
 from fedhv.simulation.rounds import Plan, initial_state, simulate
 from fedhv.support.memory import held_memory
 

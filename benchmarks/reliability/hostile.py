@@ -37,8 +37,8 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
     seen: list[np.ndarray] = []
 
     class Listening(Sequential):
-        def ask(self, request, cohort):  # type: ignore[no-untyped-def]
-            replies = super().ask(request, cohort)
+        def ask(self, call):  # type: ignore[no-untyped-def]
+            replies = super().ask(call)
             seen.append(replies.reports.double().numpy())
             return replies
 

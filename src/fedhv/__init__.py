@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedhv._version import __version__
 
 if TYPE_CHECKING:
-    from fedhv.methods import FSMGDA, FedCMOO, FedHV, Method, State, Uniform
+    from fedhv.methods import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, Method, State, Uniform
     from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
     from fedhv.problem.padding import padded
     from fedhv.problem.partition import partition
@@ -27,7 +27,7 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "fedhv.methods": ["FSMGDA", "FedCMOO", "FedHV", "Method", "State", "Uniform"],
+            "fedhv.methods": ["FSMGDA", "SCAFFOLD", "FedCMOO", "FedHV", "FedProx", "Method", "State", "Uniform"],
             "fedhv.methods.weights": ["inverse_slack_sum", "inverse_slack_weights", "log_hypervolume", "slacks"],
             "fedhv.problem.padding": ["padded"],
             "fedhv.problem.partition": ["partition"],
@@ -48,6 +48,7 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
 
 __all__ = [
     "FSMGDA",
+    "SCAFFOLD",
     "Benchmark",
     "Clients",
     "ContinueTraining",
@@ -55,6 +56,7 @@ __all__ = [
     "FedCMOO",
     "FedHV",
     "FedHVError",
+    "FedProx",
     "GramTerms",
     "InputError",
     "LocalTraining",

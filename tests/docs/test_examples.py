@@ -45,6 +45,16 @@ def test_tabular_three_tasks(monkeypatch):
     assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
 
 
+@pytest.mark.parametrize("engine", ["sequential", "parallel", "stacked"])
+def test_a_new_request_is_the_packages_fedprox_on_every_engine(engine, monkeypatch):
+    example = load(EXAMPLES / "new_request.py", monkeypatch)
+    options = {"rounds": 2, "override": ["training.local_steps=3", "federation.participants=2"], "engine": engine}
+    methods = (example.Near(local_lr=0.3), fedhv.FedProx(local_lr=0.3, mu=0.1), fedhv.Uniform(local_lr=0.3))
+    own, ours, plain = (fedhv.run("digits", method, **options) for method in methods)
+    assert own.tasks == ours.tasks
+    assert own.tasks != plain.tasks
+
+
 def test_a_new_method_beside_the_others(monkeypatch, capsys):
     example = load(EXAMPLES / "new_method.py", monkeypatch)
     problem, tried = (

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import Train
 from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
 from fedhv.engines import Sequential, Stacked, stacked
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Train
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 REFERENCE = (1.6, 1.4)
@@ -183,8 +184,8 @@ def test_memory_that_is_short_for_reports_and_evaluation_gives_smaller_chunks(ki
     if kind is Stacked:
         engine.chunk.size = 50
         cohort = sample_cohort(0, 1, len(problem.clients), 5, LOCAL[0])
-        request = Train(model, report="all")
-        torch.testing.assert_close(engine.ask(request, cohort).reports, expected.ask(request, cohort).reports)
+        call = Call(Train(model, report="all"), cohort)
+        torch.testing.assert_close(engine.ask(call).reports, expected.ask(call).reports)
         assert engine.chunk.size == 13
 
 

@@ -9,17 +9,18 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TaskGradients, Train, TrainReply, collect
 from problems import Small, everything_random, examples
 from torch import Tensor
 
-from fedhv import FSMGDA, FedHV, LocalTraining, Problem, Uniform
+from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform
 from fedhv.engines import Parallel, Sequential, Stacked
 from fedhv.engines import parts as parts_module
-from fedhv.engines.parts import in_parts, parts
+from fedhv.engines.parts import parts
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Clients
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call, Collector, collect
+from fedhv.protocol.requests import Train, TrainReply
 from fedhv.simulation.rounds import Plan, simulate
 
 MILLION = 1_000_000
@@ -109,7 +110,7 @@ def test_workers_get_only_what_their_client_needs(many, monkeypatch):
         with Parallel(many, workers=1) as engine:
             theta = torch.zeros(engine.layout.d)
             sent = []
-            engine._hire()
+            engine.ask(Call(Train(theta), cohort).of(cohort.clients[:1]))  # makes room; what follows is the same again
             connection = engine._workers[0].connection
 
             class Counting:
@@ -126,8 +127,9 @@ def test_workers_get_only_what_their_client_needs(many, monkeypatch):
                     return getattr(self.inner, name)
 
             engine._workers[0].connection = Counting(connection)
-            engine.ask(Train(theta), cohort)
-            assert engine._board.answers.shape[0] == 2  # places for answers, whatever the cohort
+            engine.ask(Call(Train(theta), cohort))
+            # places for answers, whatever the cohort
+            assert engine._board.places == engine._board._answers.shape[0] == 2
         assert len(sent) == participants
         sizes[participants] = max(sent)
     assert abs(sizes[40] - sizes[2]) < 16
@@ -152,7 +154,7 @@ def test_at_most_one_update_is_held_beside_the_sum(few):
             yield TrainReply(update, torch.ones(2))
             del update
 
-    replies = collect(Train(theta, report=1), cohort, engine.layout, answers())
+    replies = collect(Call(Train(theta, report=1), cohort), engine.layout, answers(), engine.client.holding)
     assert most <= 2
     assert torch.equal(replies.mean_update, torch.ones(engine.layout.d))
     assert replies.reports.shape == (500, 2)
@@ -160,22 +162,26 @@ def test_at_most_one_update_is_held_beside_the_sum(few):
 
 def test_a_large_cohort_is_split_into_parts_of_one_size(few):
     cohort = sample_cohort(0, 0, MILLION, 10_000, LOCAL)
-    theta = torch.zeros(3)
-    pieces = parts(Train(theta), cohort)
-    assert [k for piece in pieces for k in piece.clients] == cohort.clients
+    pieces = parts(cohort.clients)
+    assert [k for piece in pieces for k in piece] == cohort.clients
     assert max(map(len, pieces)) <= parts_module.MOST
     assert len({len(piece) for piece in pieces[:-1]}) == 1
-    assert parts(TaskGradients(theta), cohort) == [cohort]  # clients keep theirs until the round ends
 
 
-@pytest.mark.parametrize("method", [METHOD, Uniform(), FSMGDA()], ids=lambda method: method.label)
+@pytest.mark.parametrize("method", [METHOD, Uniform(), FSMGDA(), FedCMOO()], ids=lambda method: method.label)
 def test_a_streamed_cohort_gives_what_a_whole_one_gives(method, monkeypatch):
     problem = everything_random()
     plan = Plan(rounds=2, participants=5, local=LOCAL)
     whole = list(simulate(Sequential(problem), method, plan))
     engine = Sequential(problem)
-    ask = engine.ask
-    monkeypatch.setattr(engine, "ask", lambda request, cohort: in_parts(ask, request, cohort, most=2))
+
+    def in_parts(call):
+        collector = Collector(call, engine.layout, engine.client.holding)
+        for clients in parts(call.cohort.clients, most=2):
+            collector.take_stack(clients, [engine.client.answer(call, k) for k in clients])
+        return collector.replies()
+
+    monkeypatch.setattr(engine, "ask", in_parts)
     pieces = list(simulate(engine, method, plan))
     for one, other in zip(whole, pieces, strict=True):
         assert torch.allclose(one.state.model, other.state.model, rtol=1e-5, atol=1e-7)
@@ -184,7 +190,6 @@ def test_a_streamed_cohort_gives_what_a_whole_one_gives(method, monkeypatch):
 
 def test_the_stacked_engine_streams_large_cohorts(few, monkeypatch):
     monkeypatch.setattr(parts_module.parts, "__defaults__", (4,))
-    monkeypatch.setattr(in_parts, "__defaults__", (4,))
     engine, sizes = Stacked(few), []
     compute = engine._compute
     monkeypatch.setattr(engine, "_compute", lambda stack, shape: sizes.append(len(stack)) or compute(stack, shape))

@@ -12,6 +12,7 @@ from fedhv import FedHVError, InputError, LocalTraining, Train
 from fedhv.engines import Parallel, Sequential, Stacked, choose_engine, choosing, heap, parallel
 from fedhv.problem.parameters import initial_model
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
 
 
 def test_a_machine_with_a_gpu_stacks_in_tf32(monkeypatch):
@@ -80,4 +81,4 @@ def test_one_client_that_does_not_fit_into_memory_is_an_error(quadratic_problem,
     local = LocalTraining(steps=2, batch_size=2, learning_rate=0.1)
     cohort = sample_cohort(0, 0, len(quadratic_problem.clients), 2, local)
     with pytest.raises(FedHVError, match="does not fit into the GPU's memory"):
-        engine.ask(Train(initial_model(quadratic_problem.model, 1)), cohort)
+        engine.ask(Call(Train(initial_model(quadratic_problem.model, 1)), cohort))

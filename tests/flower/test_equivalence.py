@@ -79,9 +79,10 @@ def test_the_server_app_records_what_the_simulator_records(name, tmp_path):
         assert 0 < there["serialised"]["downlink_bytes"] - there["downlink_bytes"] < small
     assert result.summary["communication"] == same.summary["communication"]
     assert result.summary["mean_accuracy"] == pytest.approx(same.summary["mean_accuracy"], abs=4)
-    # On Flower every round is checkpointed, so that there is one before the last.
-    files = {path.name for path in (tmp_path / "flower").iterdir()} - {"checkpoint-previous.safetensors"}
-    assert files == {path.name for path in (tmp_path / "simulated").iterdir()}
+    # On Flower every round is checkpointed, so that there is one before the last; a simulation may be too quick for it.
+    files = [{path.name for path in (tmp_path / name).iterdir()} for name in ("flower", "simulated")]
+    assert "checkpoint-previous.safetensors" in files[0]
+    assert files[0] == files[1] | {"checkpoint-previous.safetensors"}
 
 
 def test_a_reference_is_calibrated_on_the_nodes(tmp_path):

@@ -380,28 +380,36 @@ def test_a_node_refuses_a_server_of_another_version(grid):
     strategy = Strategy(FEDHV, grid.problem, override=OVERRIDE, patience=PATIENCE)
     (message, *_) = strategy.configure_train(1, strategy.initial_arrays(), ConfigRecord(), grid)
     message.content["config"]["protocol"] = 99
-    with pytest.raises(FedHVError, match=r"protocol 1.* here, .*protocol 99.* on the server"):
+    with pytest.raises(FedHVError, match=r"protocol 2.* here, .*protocol 99.* on the server"):
         grid.app(message, grid.nodes[message.metadata.dst_node_id])
 
 
-@pytest.mark.parametrize("exchange", ["train.task_gradients", "train.gram_terms", "train"])
+def asked(message):
+    """Which request a message holds; None for a greeting."""
+    return message.content["config"].get("ask")
+
+
+EXCHANGES = ["task_gradients", "gram_terms", "continue_training"]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
 def test_a_client_that_fails_in_one_exchange_takes_no_part_in_the_rest_of_the_round(exchange, grid, tmp_path):
     def trouble(message, k):
-        return RuntimeError("lost") if k == 0 and message.metadata.message_type == exchange else None
+        return RuntimeError("lost") if k == 0 and asked(message) == exchange else None
 
     grid.trouble = trouble
     history = play("strategy", grid, tmp_path, FedCMOO())
     assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[0], [0]]
-    kinds = ["train.task_gradients", "train.gram_terms", "train"]
-    for later in kinds[kinds.index(exchange) + 1 :]:
-        assert not [m for m in grid.sent if m.metadata.message_type == later and m.metadata.dst_node_id == 1]
+    for later in EXCHANGES[EXCHANGES.index(exchange) + 1 :]:
+        assert [m for m in grid.sent if asked(m) == later]
+        assert not [m for m in grid.sent if asked(m) == later and m.metadata.dst_node_id == 1]
 
 
 def in_place_of(grid, kind, arrays):
-    """Node 3's answers to one kind of message, with these values in place of its arrays."""
+    """Node 3's answers to one kind of request, with these values in place of its arrays."""
 
     def trouble(message, k):
-        if k != 2 or message.metadata.message_type != kind:
+        if k != 2 or asked(message) != kind:
             return None
         reply = grid.app(message, grid.nodes[3])
         for name, values in arrays.items():
@@ -413,23 +421,23 @@ def in_place_of(grid, kind, arrays):
 
 
 def test_factors_that_are_finite_and_whose_product_is_not_cost_their_client_alone(grid, tmp_path):
-    grid.trouble = in_place_of(grid, "train.task_gradients", {"left": 3e38, "right": 3e38})
+    grid.trouble = in_place_of(grid, "task_gradients", {"left": 3e38, "right": 3e38})
     history = play("server app", grid, tmp_path, FedCMOO())
     assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[2], [2]]
 
 
 def test_gram_terms_that_lead_nowhere_end_no_run(grid, tmp_path):
-    grid.trouble = in_place_of(grid, "train.gram_terms", {"known": [[1, 3e37], [-3e37, 1]]})
+    grid.trouble = in_place_of(grid, "gram_terms", {"known": [[1, 3e37], [-3e37, 1]]})
     history = play("server app", grid, tmp_path, FedCMOO())
     assert [(record["weights"], record["weights_kept"]) for record in history] == [([0.5, 0.5], True)] * 2
-    grid.trouble = in_place_of(grid, "train.gram_terms", {"residual": [[1, 3e37], [-3e37, 1]]})
+    grid.trouble = in_place_of(grid, "gram_terms", {"residual": [[1, 3e37], [-3e37, 1]]})
     history = play("server app", grid, tmp_path / "other", FedCMOO())
     assert [[refusal["client"] for refusal in record["refused"]] for record in history] == [[2], [2]]
 
 
 def test_a_node_that_lost_its_gradients_says_so(grid, tmp_path):
     def trouble(message, k):
-        if k == 0 and message.metadata.message_type == "train.gram_terms":
+        if k == 0 and asked(message) == "gram_terms":
             grid.nodes[1].state.clear()  # as after a restart of its SuperNode
         return
 

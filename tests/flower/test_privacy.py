@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TrainReply
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -23,6 +22,7 @@ from fedhv.engines.privacy import ReportPrivacy, privately, spent
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
 from fedhv.flower.up import RESTARTS, _say_what_is_spent
+from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting
 from fedhv.runs.history import read_history
 from fedhv.runs.study import StudyObserver

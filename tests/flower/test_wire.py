@@ -8,14 +8,14 @@ import struct
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import GramTerms, TaskUpdates, Train
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from problems import everything_random
 
 from fedhv import FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.wire import (
-    TYPES,
+    TRAIN,
+    Introduction,
     Malformed,
     decode_cohort,
     decode_introduction,
@@ -26,8 +26,12 @@ from fedhv.flower.wire import (
     introduction,
     serialised_bytes,
 )
+from fedhv.problem.labels import Holding
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import LocalTraining, sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import GramTerms, TaskUpdates, Train
+from fedhv.protocol.script import Memory
 from flower.local_grid import LocalGrid
 
 PROBLEM = everything_random()
@@ -46,7 +50,7 @@ def test_a_client_learns_all_that_fixes_what_it_does():
 @pytest.mark.parametrize("weights", [None, torch.tensor([0.1, 0.9])])
 def test_a_request_to_train_arrives_as_it_was(report, weights):
     request = Train(THETA, weights, report)
-    arrived = decode_request("train", encode_request(request, COHORT), LAYOUT, None)
+    arrived = decode_request(encode_request(request, COHORT), LAYOUT, Memory())
     assert torch.equal(arrived.model, THETA)
     assert arrived.report == report
     assert (arrived.weights is None) if weights is None else torch.equal(arrived.weights, weights)
@@ -54,24 +58,26 @@ def test_a_request_to_train_arrives_as_it_was(report, weights):
 
 def test_task_updates_lose_nothing_but_zeros():
     request = TaskUpdates(THETA)
-    reply = CLIENT.answer(request, COHORT, COHORT.clients[0])
+    reply = CLIENT.answer(Call(request, COHORT), COHORT.clients[0])
     content = encode_reply(request, reply, LAYOUT)
     assert content.array_records["arrays"]["updates"].shape == (request.up(LAYOUT)["task updates"],)
     assert torch.equal(decode_reply(request, content, LAYOUT).updates, reply.updates)
 
 
-def test_a_message_of_an_unknown_type_is_refused():
-    with pytest.raises(Malformed, match="unknown type"):
-        decode_request("train.magic", encode_request(Train(THETA), COHORT), LAYOUT, None)
+def test_a_request_that_the_node_does_not_know_is_refused():
+    content = encode_request(Train(THETA), COHORT)
+    content.config_records["config"]["ask"] = "magic"
+    with pytest.raises(Malformed, match="the request 'magic' is not known here"):
+        decode_request(content, LAYOUT, Memory())
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"steps": "many"}, "steps"),
-        ({"learning-rate": float("nan")}, "learning-rate"),
-        ({"weights": [0.5]}, "weights of 1 numbers instead of 2"),
-        ({"report": 0}, "report budget"),
+        ({"local.steps": "many"}, "a way to train that is not possible"),
+        ({"local.learning_rate": float("nan")}, "learning rate should be positive"),
+        ({"ask.weights": [0.5]}, "weights of 1 numbers instead of 2"),
+        ({"ask.report": 0}, "`report` should be 'all' or a number of minibatches"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(change, what):
@@ -80,7 +86,7 @@ def test_a_request_that_makes_no_sense_is_refused(change, what):
 
     def decode():
         decode_cohort(content, 0)
-        decode_request("train", content, LAYOUT, None)
+        decode_request(content, LAYOUT, Memory())
 
     with pytest.raises(Malformed, match=what):
         decode()
@@ -148,7 +154,7 @@ def test_an_array_arrives_in_whichever_order_and_precision_it_was_sent(order, dt
 
 
 def test_what_is_said_about_a_record_is_one_short_line():
-    content = introduction(3, LAYOUT, ["a"])
+    content = introduction(Introduction(3, Holding(9)), LAYOUT, ["a"])
     content.config_records["config"]["fedhv"] = "\x1b[2J\n\x9b31m" + "9" * 10_000
     with pytest.raises(Malformed) as refused:
         decode_introduction(content, LAYOUT, ["a"])
@@ -170,8 +176,8 @@ def played(method):
     grid = LocalGrid(client_app(lambda context: PROBLEM, device="cpu"), {k + 1: k for k in range(5)})
     override = ["training.rounds=1", "federation.participants=4"]
     Strategy(method, PROBLEM, override=override, patience=Patience(2, 2, 1)).start(grid)
-    down = [m for m in grid.sent if m.metadata.message_type == TYPES[Train]]
-    return down, [m for m in grid.received if m.metadata.message_type == TYPES[Train]]
+    down = [m for m in grid.sent if m.metadata.message_type == TRAIN]
+    return down, [m for m in grid.received if m.metadata.message_type == TRAIN]
 
 
 def test_fedhv_sends_exactly_m_floats_more_in_each_direction_than_federated_averaging():
@@ -184,23 +190,33 @@ def test_fedhv_sends_exactly_m_floats_more_in_each_direction_than_federated_aver
             assert floats(other)[1] - floats(one)[1] == m
             # As Flower serialises them: 8 bytes a float, a name, and what holds them together.
             assert 8 * m < serialised_bytes(other) - serialised_bytes(one) < 8 * m + 48
-            assert set(vars_of(other)) - set(vars_of(one)) <= {"weights", "report"}
+            assert set(vars_of(other)) - set(vars_of(one)) <= {"ask.weights", "ask.report", "report"}
 
 
 def vars_of(message):
     return {name for record in message.content.values() for name in record}
 
 
-def test_a_nodes_introduction_is_its_partition():
-    assert decode_introduction(introduction(3, LAYOUT, ["a", "b"]), LAYOUT, ["a", "b"]) == 3
+def test_a_nodes_introduction_is_its_partition_and_how_many_examples_it_holds():
+    assert decode_introduction(
+        introduction(Introduction(3, Holding(9)), LAYOUT, ["a", "b"]), LAYOUT, ["a", "b"]
+    ) == Introduction(3, Holding(9))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("tasks", 5), ("tasks", 0.5), ("tasks", "ab"), ("tasks", ["b", "a"]), ("parameters", "many"), ("partition", 1.5)],
+    [
+        ("tasks", 5),
+        ("tasks", 0.5),
+        ("tasks", "ab"),
+        ("tasks", ["b", "a"]),
+        ("parameters", "many"),
+        ("partition", 1.5),
+        ("examples", "many"),
+    ],
 )
 def test_a_strangers_introduction_is_refused_whatever_it_holds(name, value):
-    content = introduction(3, LAYOUT, ["a", "b"])
+    content = introduction(Introduction(3, Holding(9)), LAYOUT, ["a", "b"])
     next(iter(content.config_records.values()))[name] = value
     with pytest.raises(Malformed):
         decode_introduction(content, LAYOUT, ["a", "b"])

@@ -67,12 +67,11 @@ rank is ⌊4 · 2/(2√4)⌋ = 2: the compression loses nothing, C_k = A_k, D_k 
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import GramTermReplies, TaskGradientReplies, TaskGradientsReply
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.engines import Sequential
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.compression import Compressed
+from fedhv.protocol.requests import GramTermReplies, TaskGradientReplies
 from fedhv.simulation.rounds import Plan, simulate
 
 RATES = {"server_lr": 2.0, "local_lr": 0.5}
@@ -196,12 +195,11 @@ def test_fedcmoo_counts_the_clients_whose_terms_it_has(quadratic_problem):
     local = PLAN.local
     three, two = (Cohort(range(n), 0, 0, local) for n in (3, 2))
     eye = torch.eye(2)
-    gone = Compressed(1e3 * torch.ones(2, 1), torch.ones(1, 2), (2, 2))  # would outweigh any residual
-    small = Compressed(torch.zeros(2, 1), torch.ones(1, 2), (2, 2))
-    each = tuple(TaskGradientsReply(c, torch.zeros(2, engine.layout.d)) for c in (small, small, gone))
+    # two small ones, and the one that is gone: it would outweigh any residual
+    sent = {"left": torch.tensor([0.0, 0.0, 1e3]).view(3, 1, 1).expand(3, 2, 1), "right": torch.ones(3, 1, 2)}
     conversation = FedCMOO().round(FedCMOO().start(torch.zeros(engine.layout.d), 2))
     next(conversation)
-    conversation.send(TaskGradientReplies(three, engine.layout, each))
+    conversation.send(TaskGradientReplies(three, engine.layout, stacks=sent))
     known, residual = torch.diag(torch.tensor([4.0, 1.0])), 9 * eye
     train = conversation.send(GramTermReplies(two, engine.layout, known.double(), residual.double()))
     expected = weight_after(1000, np.diag([13.0, 10.0]), 0.5)

@@ -3,13 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import (
-    GramTermReplies,
-    TaskGradientReplies,
-    TaskGradientsReply,
-    TaskUpdateReplies,
-    TrainReplies,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import TASKS, Number, Point, everything_random, examples, quadratic
@@ -17,6 +10,7 @@ from torch import nn
 
 from fedhv import (
     FSMGDA,
+    ContinueTraining,
     FedCMOO,
     FedHV,
     FedHVError,
@@ -39,6 +33,12 @@ from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, minibatches, sample_cohort
 from fedhv.protocol.compression import Compressed
+from fedhv.protocol.requests import (
+    GramTermReplies,
+    TaskGradientReplies,
+    TaskUpdateReplies,
+    TrainReplies,
+)
 from fedhv.simulation.rounds import Plan, simulate
 
 COHORT = Cohort([0, 1], round=0, seed=0, local=LocalTraining())
@@ -70,11 +70,10 @@ def play(conversation, *replies):
 def test_fedhv_asks_once_for_training_with_a_report():
     method = FedHV(reference=(2.0, 2.0), report=3)
     (request,), _ = play(method.conversation(START), trained([1.0, 1.0], [1.0, 1.0]))
-    assert isinstance(request, Train)
+    assert type(request) is Train
     assert request.model is START.model
     assert torch.equal(request.weights, START.weights)
     assert request.report == 3
-    assert request.first is None
 
 
 def test_fedhv_steps_by_the_server_rate_and_weighs_by_the_mean_report():
@@ -173,11 +172,8 @@ def test_fsmgda_stays_where_the_updates_cancel():
 
 def gradients(*matrices):
     """Replies whose compressions are these 2 × 2 matrices."""
-    each = (
-        TaskGradientsReply(Compressed(torch.tensor(matrix), torch.eye(2), (2, 2)), torch.zeros(2, 4))
-        for matrix in matrices
-    )
-    return TaskGradientReplies(COHORT, LAYOUT, tuple(each))
+    sent = {"left": torch.tensor(matrices), "right": torch.eye(2).expand(len(matrices), 2, 2)}
+    return TaskGradientReplies(COHORT, LAYOUT, stacks=sent)
 
 
 def terms(known, residual):
@@ -196,11 +192,12 @@ def test_fedcmoo_asks_for_gradients_then_for_gram_terms_then_for_training():
     assert first.model is START.model
     assert first.extra_upload == 1.5
     assert isinstance(second, GramTerms)
-    assert second.gradients is SENT
+    assert second.extra_upload == 1.5
     # the sum of the two compressions has rank one: its own compression keeps it
-    torch.testing.assert_close(second.total.dense(), torch.tensor([[3.0, 0.0], [0.0, 0.0]]))
-    assert isinstance(third, Train)
-    assert third.first is SENT
+    total = Compressed(second.left, second.right, (2, 2)).dense()
+    torch.testing.assert_close(total, torch.tensor([[3.0, 0.0], [0.0, 0.0]]))
+    assert isinstance(third, ContinueTraining)
+    assert third.model is START.model
     assert third.report is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from observers import Watch
+from problems import Point
 from runs_on_disk import contents
 
 from fedhv import FedHV, FedHVError, InputError, run
@@ -12,6 +13,7 @@ from fedhv.cli.progress import incidents
 from fedhv.cli.tables import incidents as summary_lines
 from fedhv.methods.base import State, drive
 from fedhv.methods.parts.watch import ReferenceBreached, breaches
+from fedhv.problem.parameters import Layout
 from fedhv.protocol.requests import TrainReplies
 from fedhv.runs.job import Interrupted
 from fedhv.theory.diagnosis import diagnose
@@ -19,13 +21,15 @@ from fedhv.theory.diagnosis import diagnose
 LOW = (2.25, 2.35)
 """Below what an untrained model of ten classes loses (2.30), for the first task alone."""
 
+LAYOUT = Layout.of(Point(), 2)
+
 
 def played(method: FedHV, *rounds, state: State | None = None) -> State:
     """States after rounds with these reports."""
     m = len(rounds[0])
     state = state or State(torch.zeros(2), torch.full((m,), 1 / m))
     for losses in rounds:
-        answer = TrainReplies(None, None, torch.zeros(2), torch.tensor([losses]))  # type: ignore[arg-type]
+        answer = TrainReplies(None, LAYOUT, torch.zeros(2), torch.tensor([losses]))  # type: ignore[arg-type]
         state = drive(method.conversation(state), lambda request, answer=answer: answer)
     return state
 

@@ -66,17 +66,17 @@ def test_steps_and_forward_passes_are_timed(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "part"), [(1e-6, 32), (0.1 * FORWARD, 2), (100.0, 1)])
 def test_of_a_slow_models_minibatch_a_part_is_timed(monkeypatch, seconds, part):
-    seen, training = [], Client.local_training
+    seen, answer = [], Client.answer
 
-    def watched(self, theta, weights, cohort, k):
-        seen.append(cohort.local.batch_size)
-        return training(self, theta, weights, cohort, k)
+    def watched(self, call, k):
+        seen.append(call.cohort.local.batch_size)
+        return answer(self, call, k)
 
     def timed(call, engine, budget):
         call()
         return seconds
 
-    monkeypatch.setattr(Client, "local_training", watched)
+    monkeypatch.setattr(Client, "answer", watched)
     monkeypatch.setattr(extrapolate, "_seconds", timed)
     found = extrapolate._pace.__wrapped__("digits", 32, "cpu", "float32")
     assert seen == [part]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TaskGradients, Train
 from observers import Watch
 from safetensors.torch import load_file
 from torch import nn
@@ -18,6 +17,7 @@ from fedhv.engines.rehearsal import rehearse
 from fedhv.problem.parameters import Network, initial_model
 from fedhv.protocol.compression import inner_products
 from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.protocol.requests import TaskGradients, Train
 from fedhv.runs.job import Interrupted
 from fedhv.simulation.divergence import check_explosion
 from fedhv.support.errors import Diverged
@@ -179,10 +179,8 @@ class Twice(Method):
     def round(self, state):
         here = yield TaskGradients(state.model)
         there = yield TaskGradients(0.5 * state.model)
-        apart = [
-            float((a.compressed.dense() - b.compressed.dense()).norm())
-            for a, b in zip(here.each, there.each, strict=True)
-        ]
+        pairs = zip(here.compressed, there.compressed, strict=True)
+        apart = [float((a.dense() - b.dense()).norm()) for a, b in pairs]
         replies = yield Train(state.model)
         return State(state.model + replies.mean_update, state.weights, record={"apart": apart})
 

@@ -1,18 +1,30 @@
 """What one client does: report, train, take gradients; and which models and losses it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TaskGradientReplies, TaskGradientsReply
 from problems import TASKS, Noise, Small, examples, quadratic
 from torch import nn
 
-from fedhv import GramTerms, InputError, LocalTraining, Problem, Task, TaskGradients, TaskUpdates, Train
+from fedhv import (
+    ContinueTraining,
+    GramTerms,
+    InputError,
+    LocalTraining,
+    Problem,
+    Task,
+    TaskGradients,
+    TaskUpdates,
+    Train,
+)
 from fedhv.problem.parameters import flatten, initial_model
 from fedhv.problem.random import Purpose
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, minibatches, report_positions
 from fedhv.protocol.compression import Compressed
+from fedhv.protocol.exchange import Call
 
 
 def problem(model=Small, tasks=TASKS, sizes=(7, 30), **options):
@@ -65,7 +77,7 @@ THETA = initial_model(Small, 0)
 @pytest.mark.parametrize("k", [0, 1])
 def test_a_full_report_is_the_mean_loss_of_every_task_over_the_clients_examples(k):
     p = problem()
-    report = Client(p).answer(Train(THETA, report="all"), cohort(), k).report
+    report = Client(p).answer(Call(Train(THETA, report="all"), cohort()), k).report
     module = loaded(Small, THETA).eval()
     torch.testing.assert_close(report, losses_of(module, held(p, k)).detach())
 
@@ -73,7 +85,7 @@ def test_a_full_report_is_the_mean_loss_of_every_task_over_the_clients_examples(
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
 def test_a_report_with_a_budget_is_the_mean_over_its_subset(budget):
     p, c = problem(), cohort()
-    report = Client(p).answer(Train(THETA, report=budget), c, 1).report
+    report = Client(p).answer(Call(Train(THETA, report=budget), c), 1).report
     positions = report_positions(c.stream(Purpose.REPORT, 1), 30, c.local, budget)
     assert len(positions) == min(8 * budget, 30)
     module = loaded(Small, THETA).eval()
@@ -83,28 +95,28 @@ def test_a_report_with_a_budget_is_the_mean_over_its_subset(budget):
 def test_a_report_is_taken_at_the_received_model_before_local_training():
     p = problem()
     for rate in (1e-3, 10.0):
-        reply = Client(p).answer(Train(THETA, report="all"), cohort(learning_rate=rate), 1)
+        reply = Client(p).answer(Call(Train(THETA, report="all"), cohort(learning_rate=rate)), 1)
         assert reply.update.abs().max() > 0
         torch.testing.assert_close(reply.report, losses_of(loaded(Small, THETA).eval(), held(p, 1)).detach())
 
 
 def test_a_report_sees_clean_examples_without_dropout():
-    clean = Client(problem()).answer(Train(THETA, report="all"), cohort(), 1).report
-    noisy = Client(problem(augment=Noise())).answer(Train(THETA, report="all"), cohort(), 1).report
+    clean = Client(problem()).answer(Call(Train(THETA, report="all"), cohort()), 1).report
+    noisy = Client(problem(augment=Noise())).answer(Call(Train(THETA, report="all"), cohort()), 1).report
     assert torch.equal(clean, noisy)
 
 
 def test_a_report_leaves_local_training_as_it_is():
     client = Client(problem(augment=Noise()))
-    without = client.answer(Train(THETA), cohort(), 1)
-    with_it = client.answer(Train(THETA, report=1), cohort(), 1)
+    without = client.answer(Call(Train(THETA), cohort()), 1)
+    with_it = client.answer(Call(Train(THETA, report=1), cohort()), 1)
     assert without.report is None
     assert torch.equal(without.update, with_it.update)
 
 
 def test_reports_of_more_examples_than_one_pass_holds_are_exact():
     p = problem(sizes=(3, 1100))
-    report = Client(p).answer(Train(THETA, report="all"), cohort(), 1).report
+    report = Client(p).answer(Call(Train(THETA, report="all"), cohort()), 1).report
     torch.testing.assert_close(report, losses_of(loaded(Small, THETA).eval(), held(p, 1)).detach())
 
 
@@ -117,7 +129,7 @@ def test_reports_of_more_examples_than_one_pass_holds_are_exact():
 def test_local_training_is_torchs_sgd_on_the_weighted_loss(momentum, sampling, k):
     p, c = problem(Plain), cohort(steps=9, learning_rate=0.3, momentum=momentum, sampling=sampling)
     weights = torch.tensor([0.2, 0.8])
-    update = Client(p).answer(Train(THETA, weights), c, k).update
+    update = Client(p).answer(Call(Train(THETA, weights), c), k).update
 
     module = loaded(Plain, THETA)
     optimiser = torch.optim.SGD(module.parameters(), lr=0.3, momentum=momentum)
@@ -131,21 +143,21 @@ def test_local_training_is_torchs_sgd_on_the_weighted_loss(momentum, sampling, k
 
 def test_no_weights_are_uniform_weights():
     client = Client(problem())
-    plain = client.answer(Train(THETA), cohort(), 1).update
-    uniform = client.answer(Train(THETA, torch.tensor([0.5, 0.5])), cohort(), 1).update
+    plain = client.answer(Call(Train(THETA), cohort()), 1).update
+    uniform = client.answer(Call(Train(THETA, torch.tensor([0.5, 0.5])), cohort()), 1).update
     assert torch.equal(plain, uniform)
 
 
 def test_a_task_without_weight_leaves_its_head_alone():
     client = Client(problem())
-    update = client.layout.unflatten(client.answer(Train(THETA, torch.tensor([1.0, 0.0])), cohort(), 1).update)
+    update = client.layout.unflatten(client.answer(Call(Train(THETA, torch.tensor([1.0, 0.0])), cohort()), 1).update)
     assert update["heads.0.weight"].abs().max() > 0
     assert update["heads.1.weight"].abs().max() == 0
 
 
 def test_training_uses_dropout_and_augmentation():
     def update(**options):
-        return Client(problem(**options)).answer(Train(THETA), cohort(), 1).update
+        return Client(problem(**options)).answer(Call(Train(THETA), cohort()), 1).update
 
     assert not torch.equal(update(), update(model=Plain))
     assert not torch.equal(update(), update(augment=Noise()))
@@ -153,7 +165,7 @@ def test_training_uses_dropout_and_augmentation():
 
 def test_no_gradient_flows_into_the_weights_and_no_graph_travels():
     weights = torch.tensor([0.3, 0.7], requires_grad=True)
-    reply = Client(problem()).answer(Train(THETA, weights, report=1), cohort(), 1)
+    reply = Client(problem()).answer(Call(Train(THETA, weights, report=1), cohort()), 1)
     assert not reply.update.requires_grad
     assert not reply.report.requires_grad
     assert weights.grad is None
@@ -162,9 +174,9 @@ def test_no_gradient_flows_into_the_weights_and_no_graph_travels():
 def test_a_client_changes_neither_the_model_it_received_nor_the_global_random_state():
     theta, state = THETA.clone(), torch.random.get_rng_state()
     client = Client(problem(augment=Noise()))
-    client.answer(Train(theta, report=1), cohort(), 1)
-    client.answer(TaskUpdates(theta), cohort(), 1)
-    client.answer(TaskGradients(theta), cohort(), 1)
+    client.answer(Call(Train(theta, report=1), cohort()), 1)
+    client.answer(Call(TaskUpdates(theta), cohort()), 1)
+    client.answer(Call(TaskGradients(theta), cohort()), 1)
     assert torch.equal(theta, THETA)
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -172,14 +184,14 @@ def test_a_client_changes_neither_the_model_it_received_nor_the_global_random_st
 def test_the_answer_depends_on_seed_round_and_client_alone():
     client = Client(problem(augment=Noise()))
     torch.manual_seed(1)
-    first = client.answer(Train(THETA, report=1), cohort(), 1)
+    first = client.answer(Call(Train(THETA, report=1), cohort()), 1)
     torch.manual_seed(2)
-    client.answer(Train(THETA), cohort(), 0)
-    again = Client(problem(augment=Noise())).answer(Train(THETA, report=1), cohort(), 1)
+    client.answer(Call(Train(THETA), cohort()), 0)
+    again = Client(problem(augment=Noise())).answer(Call(Train(THETA, report=1), cohort()), 1)
     assert torch.equal(first.update, again.update)
     assert torch.equal(first.report, again.report)
     for other in (Cohort([1], 4, 5, cohort().local), Cohort([1], 3, 6, cohort().local)):
-        assert not torch.equal(first.update, client.answer(Train(THETA), other, 1).update)
+        assert not torch.equal(first.update, client.answer(Call(Train(THETA), other), 1).update)
 
 
 # --- task updates and task gradients ----------------------------------------------------------------------
@@ -189,7 +201,7 @@ def test_task_updates_are_local_training_on_each_task_alone():
     # where nothing is random: the quadratic problem, on whose paper ¾ of the way to the target is gone in two steps
     client = Client(quadratic())
     local = {"steps": 2, "batch_size": 2, "learning_rate": 0.5}
-    updates = client.answer(TaskUpdates(torch.zeros(4)), cohort(**local), 0).updates
+    updates = client.answer(Call(TaskUpdates(torch.zeros(4)), cohort(**local)), 0).updates
     torch.testing.assert_close(updates, 0.75 * torch.tensor([[2.0, 0, 1, 0], [0, 2, 0, -1]]))
 
 
@@ -211,40 +223,45 @@ def twice():
 
 def test_the_tasks_of_task_updates_train_on_minibatches_of_their_own(twice):
     client, c = twice
-    updates = client.answer(TaskUpdates(THETA), c, 0).updates
+    updates = client.answer(Call(TaskUpdates(THETA), c), 0).updates
     assert not torch.equal(updates[0], updates[1])
 
 
 def test_every_task_gradient_is_of_a_minibatch_of_its_own(twice):
     client, c = twice
-    kept = client.answer(TaskGradients(THETA), c, 0).kept
+    call = Call(TaskGradients(THETA), c)
+    client.answer(call, 0)
+    kept = call.memories[0].round["gradients"]
     assert not torch.equal(kept[0], kept[1])
 
 
 def test_task_gradients_are_those_of_one_minibatch_and_only_the_shared_part_is_sent():
     p, c = problem(Plain, sizes=(8, 6)), cohort()  # one minibatch is all that a client has
     client = Client(p)
-    reply = client.answer(TaskGradients(THETA, 1000.0), c, 1)
+    call = Call(TaskGradients(THETA, 1000.0), c)
+    compressed = client.answer(call, 1).compressed(client.layout)
+    kept = call.memories[1].round["gradients"]
     module = loaded(Plain, THETA)
     for i, loss in enumerate(losses_of(module, held(p, 1))):
         gradients = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True)
         flat = [torch.zeros_like(q) if g is None else g for g, q in zip(gradients, module.parameters(), strict=True)]
-        torch.testing.assert_close(reply.kept[i], torch.cat([g.ravel() for g in flat]), rtol=1e-4, atol=1e-6)
-    shared = client.layout.shared(reply.kept).T
-    assert reply.compressed.shape == (client.layout.d_shared, 2)
-    torch.testing.assert_close(reply.compressed.dense(), shared, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(kept[i], torch.cat([g.ravel() for g in flat]), rtol=1e-4, atol=1e-6)
+    shared = client.layout.shared(kept).T
+    assert compressed.shape == (client.layout.d_shared, 2)
+    torch.testing.assert_close(compressed.dense(), shared, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_the_first_step_applies_the_gradients_at_hand_and_the_others_follow(steps):
     p, c = problem(Plain), cohort(steps=steps, learning_rate=0.3, momentum=0.5)
     client = Client(p)
-    sent = tuple(client.answer(TaskGradients(THETA), c, k) for k in c.clients)
+    call = Call(TaskGradients(THETA), c)
+    for k in c.clients:
+        client.answer(call, k)
     w = torch.tensor([0.25, 0.75])
-    first = TaskGradientReplies(c, client.layout, sent)
-    update = client.answer(Train(THETA, w, first=first), c, 1).update
+    update = client.answer(replace(call, request=ContinueTraining(THETA, w)), 1).update
 
-    velocity = w @ sent[1].kept
+    velocity = w @ call.memories[1].round["gradients"]
     theta = THETA - 0.3 * velocity
     for positions in minibatches(c.stream(Purpose.MINIBATCHES, 1), 30, c.local, max(steps - 1, 1))[: steps - 1]:
         module = loaded(Plain, theta)
@@ -260,13 +277,10 @@ def test_gram_terms_are_those_of_the_paper():
     client = Client(quadratic())
     full = torch.tensor([[2.0, 0, 9, 0], [0, 1, 0, 9]])  # one row per task; the last two entries are the heads
 
-    def sent(matrix):
-        return Compressed(torch.tensor(matrix), torch.eye(2), (2, 2))
-
-    replies = TaskGradientReplies(
-        cohort(), client.layout, tuple(TaskGradientsReply(sent([[2.0, 0], [0, 0]]), full) for _ in range(2))
-    )
-    terms = client.answer(GramTerms(sent([[5.0, 1], [2, 3]]), replies), cohort(), 0)
+    call = Call(GramTerms.of(Compressed(torch.tensor([[5.0, 1], [2, 3]]), torch.eye(2), (2, 2)), 1.0), cohort())
+    kept = {"gradients": full, "left": torch.tensor([[2.0, 0], [0, 0]]), "right": torch.eye(2)}
+    call.memories[0].round.update(kept)
+    terms = client.answer(call, 0)
     torch.testing.assert_close(terms.known, torch.tensor([[10.0, 2.0], [4.0, 7.0]]))
     torch.testing.assert_close(terms.residual, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
 
@@ -294,7 +308,7 @@ def test_norms_without_running_statistics_are_fine(layer):
             self.encoder.insert(1, layer)
 
     theta = initial_model(Normalised, 0)
-    assert Client(problem(Normalised)).answer(Train(theta), cohort(), 1).update.isfinite().all()
+    assert Client(problem(Normalised)).answer(Call(Train(theta), cohort()), 1).update.isfinite().all()
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -304,7 +318,7 @@ def test_a_model_with_another_number_of_outputs_than_tasks_is_refused(outputs):
             return (super().forward(inputs) * 2)[:outputs]
 
     with pytest.raises(InputError, match=f"list of 2 outputs, one per task. Found {outputs}"):
-        Client(problem(Wrong)).answer(Train(THETA), cohort(), 1)
+        Client(problem(Wrong)).answer(Call(Train(THETA), cohort()), 1)
 
 
 def test_a_single_tensor_is_the_output_of_a_single_task():
@@ -316,14 +330,16 @@ def test_a_single_tensor_is_the_output_of_a_single_task():
     p = Problem.from_clients(
         One, TASKS[:1], [(part.inputs, part.targets[:1])], (part.inputs, part.targets[:1]), heads=("heads.0",)
     )
-    assert Client(p).answer(Train(THETA, report="all"), Cohort([0], 0, 0, LocalTraining()), 0).report.shape == (1,)
+    assert Client(p).answer(Call(Train(THETA, report="all"), Cohort([0], 0, 0, LocalTraining())), 0).report.shape == (
+        1,
+    )
 
 
 @pytest.mark.parametrize("loss", [nn.functional.cross_entropy, lambda o, t: nn.functional.cross_entropy(o, t)[None]])
 def test_a_loss_that_averages_by_itself_is_refused_with_the_remedy(loss):
     tasks = (Task("colour", loss, TASKS[0].score), TASKS[1])
     with pytest.raises(InputError, match=r"'colour' should return one number per example.*reduction='none'"):
-        Client(problem(tasks=tasks)).answer(Train(THETA, report="all"), cohort(), 1)
+        Client(problem(tasks=tasks)).answer(Call(Train(THETA, report="all"), cohort()), 1)
 
 
 def test_what_is_no_module_or_has_no_parameters_is_refused():

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedhv.protocol.messages import TaskGradients, TaskUpdates, Train
 from observers import Watch
 from problems import quadratic
 from runs_on_disk import contents
@@ -17,8 +16,10 @@ from fedhv import FSMGDA, FedCMOO, FedHV, InputError, LocalTraining, Problem, Un
 from fedhv.engines import Parallel, Sequential, Stacked
 from fedhv.methods.weights import inverse_slack_weights
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
 from fedhv.protocol.faults import Fault, Faults
 from fedhv.protocol.intake import Intake
+from fedhv.protocol.requests import TaskGradients, TaskUpdates, Train
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.config import load_setting, setting_from_tables
@@ -132,11 +133,11 @@ def test_every_engine_leaves_out_the_same_clients_and_learns_the_same(method):
 def test_without_faults_screening_changes_no_bit(engine):
     world = problem()
     cohort = sample_cohort(0, 0, len(world.clients), 5, LOCAL)
-    screened = replace(cohort, intake=Intake(Screening(max_update=1e6, max_report=1e6)))
+    rules = Intake(Screening(max_update=1e6, max_report=1e6))
     with engine(world) as place:
         theta = initial_state(place, Uniform(), 0).model
         for request in (Train(theta, report="all"), TaskUpdates(theta), TaskGradients(theta)):
-            plain, judged = place.ask(request, cohort), place.ask(request, screened)
+            plain, judged = place.ask(Call(request, cohort)), place.ask(Call(request, cohort, rules))
             assert judged.refused == ()
             assert list(judged.cohort.clients) == list(cohort.clients)
             for name in ("mean_update", "reports", "mean_updates"):
@@ -155,8 +156,8 @@ def test_the_mean_is_over_those_who_are_taken(engine):
     good = replace(whole, clients=[k for k in whole.clients if k not in bad])
     assert bad
     assert good.clients
-    faulty = place.ask(Train(theta, report="all"), replace(whole, intake=Intake(faults=faults)))
-    honest = place.ask(Train(theta, report="all"), good)
+    faulty = place.ask(Call(Train(theta, report="all"), whole, Intake(faults=faults)))
+    honest = place.ask(Call(Train(theta, report="all"), good))
     assert list(faulty.cohort.clients) == good.clients
     assert [refusal.client for refusal in faulty.refused] == bad
     torch.testing.assert_close(faulty.mean_update, honest.mean_update)
@@ -188,9 +189,9 @@ def test_a_client_that_is_left_out_stays_out_for_the_rest_of_the_round():
     asked = []
 
     class Listening(Sequential):
-        def ask(self, request, cohort):
-            asked.append((type(request).__name__, cohort.round, set(cohort.clients)))
-            return super().ask(request, cohort)
+        def ask(self, call):
+            asked.append((type(call.request).__name__, call.cohort.round, set(call.cohort.clients)))
+            return super().ask(call)
 
     finished = list(simulate(Listening(problem()), FedCMOO(), plan(MIXED)))
     for t, done in enumerate(finished):

@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import Point
 
 from fedhv import FedHV, InputError, Uniform, run
 from fedhv.methods.base import State, drive
 from fedhv.methods.weights import capped_weights
+from fedhv.problem.parameters import Layout
 from fedhv.protocol.aggregation import aggregate_reports, trimmed_away
-from fedhv.protocol.requests import TrainReplies
+from fedhv.protocol.requests import Train, TrainReplies, TrainReply
 from fedhv.protocol.screening import Screening
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting
@@ -75,7 +77,7 @@ def weights_of(method: FedHV, rows, before=None) -> torch.Tensor:
     model = torch.zeros(3)
     m = given.shape[1]
     start = torch.full((m,), 1 / m) if before is None else before
-    answer = TrainReplies(None, None, torch.zeros(3), given)  # type: ignore[arg-type]
+    answer = TrainReplies(None, Layout.of(Point(m), m), torch.zeros(3), given)  # type: ignore[arg-type]
     return drive(method.conversation(State(model, start)), lambda request: answer).weights
 
 
@@ -101,8 +103,14 @@ def test_one_client_takes_all_the_weight_of_a_mean():
 
 def test_a_bound_on_reports_leaves_the_liar_out():
     screening = Screening(max_report=10.0)
-    assert screening._report(torch.tensor([1e9, 1.0]), 2) == "a reported loss of 1e+09"
-    assert screening._report(torch.tensor([9.0, 1.0]), 2) is None
+    layout = Layout.of(Point(), 2)
+    request = Train(torch.zeros(layout.d), report="all")
+
+    def objection(*report):
+        return screening.objection(request, layout, TrainReply(torch.zeros(layout.d), torch.tensor(report)))
+
+    assert objection(1e9, 1.0) == "a reported loss of 1e+09"
+    assert objection(9.0, 1.0) is None
 
 
 # --- cap --------------------------------------------------------------------------------------------------

@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedhv.protocol.messages import (
-    GramTerms,
-    GramTermsReply,
-    Refusal,
-    TaskGradients,
-    TaskUpdates,
-    TaskUpdatesReply,
-    Train,
-    TrainReply,
-    collect,
-)
 from problems import everything_random
 
 from fedhv import InputError
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import LocalTraining, sample_cohort
 from fedhv.protocol.compression import stack_shape
+from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.intake import Intake
+from fedhv.protocol.request import Refusal
+from fedhv.protocol.requests import (
+    GramTerms,
+    GramTermsReply,
+    TaskGradients,
+    TaskUpdates,
+    TaskUpdatesReply,
+    Train,
+    TrainReply,
+)
 from fedhv.protocol.screening import Screening, TooFewReplies
 
 RULES = Screening(max_update=10.0, max_report=5.0)
@@ -73,16 +73,16 @@ def test_task_updates_gradients_and_gram_terms_are_judged():
     assert RULES.objection(TaskUpdates(THETA), LAYOUT, TaskUpdatesReply(each)) is None
     assert "not finite" in RULES.objection(TaskUpdates(THETA), LAYOUT, TaskUpdatesReply(with_one(float("inf"), each)))
     request = TaskGradients(CLIENT.network.module.encoder[0].weight.new_ones(LAYOUT.d))
-    sent = CLIENT.answer(request, COHORT, COHORT.clients[0])
+    sent = CLIENT.answer(Call(request, COHORT), COHORT.clients[0])
     assert RULES.objection(request, LAYOUT, sent) is None
     for wrong, words in (
-        (replace(sent.compressed, left=sent.compressed.left * float("nan")), "not finite"),
-        (replace(sent.compressed, right=sent.compressed.right[:, :-1]), "of shape"),
-        (replace(sent.compressed, shape=(1, 2)), "of shape"),
+        (replace(sent, left=sent.left * float("nan")), "not finite"),
+        (replace(sent, right=sent.right[:, :-1]), "of shape"),
+        (replace(sent, left=sent.left[:1]), "of shape"),
     ):
-        assert words in RULES.objection(request, LAYOUT, replace(sent, compressed=wrong))
+        assert words in RULES.objection(request, LAYOUT, wrong)
     eye = torch.eye(LAYOUT.tasks)
-    gram = GramTerms(sent.compressed, None)  # type: ignore[arg-type]
+    gram = GramTerms(sent.left, sent.right)
     assert RULES.objection(gram, LAYOUT, GramTermsReply(eye, eye)) is None
     assert "negative squared norm" in RULES.objection(gram, LAYOUT, GramTermsReply(eye, -eye))
     assert "of shape" in RULES.objection(gram, LAYOUT, GramTermsReply(eye[:1], eye))
@@ -90,20 +90,20 @@ def test_task_updates_gradients_and_gram_terms_are_judged():
 
 def test_compressed_gradients_whose_product_or_its_square_is_not_finite_are_refused():
     request = TaskGradients(CLIENT.network.module.encoder[0].weight.new_ones(LAYOUT.d))
-    sent = CLIENT.answer(request, COHORT, COHORT.clients[0])
-    left, right = sent.compressed.left, sent.compressed.right
-    huge = replace(sent.compressed, left=left.new_full(left.shape, 3e38), right=right.new_full(right.shape, 3e38))
-    large = replace(sent.compressed, left=left * 1e30)
-    assert bool(large.dense().isfinite().all())
+    sent = CLIENT.answer(Call(request, COHORT), COHORT.clients[0])
+    left, right = sent.left, sent.right
+    huge = replace(sent, left=left.new_full(left.shape, 3e38), right=right.new_full(right.shape, 3e38))
+    large = replace(sent, left=left * 1e30)
+    assert bool(large.compressed(LAYOUT).dense().isfinite().all())
     for wrong in (huge, large):
-        assert "not finite" in Screening().objection(request, LAYOUT, replace(sent, compressed=wrong))
+        assert "not finite" in Screening().objection(request, LAYOUT, wrong)
     # Large factors of a small product, whose terms cancel: only the product itself can tell.
     request = TaskGradients(THETA, extra_upload=4.0)
     rows, columns, rank = stack_shape(LAYOUT.d_shared, LAYOUT.tasks, 4.0)
     left = torch.zeros(rows, rank)
     left[:, 0], left[:, 1] = 1e12, -1e12
-    cancelling = replace(sent.compressed, left=left, right=torch.full((rank, columns), 1e12))
-    assert Screening().objection(request, LAYOUT, replace(sent, compressed=cancelling)) is None
+    cancelling = replace(sent, left=left, right=torch.full((rank, columns), 1e12))
+    assert Screening().objection(request, LAYOUT, cancelling) is None
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def test_rules_that_mean_nothing_are_refused(wrong):
 
 
 def test_nobody_left_is_an_empty_cohort_not_a_division_by_zero():
-    cohort = replace(COHORT, intake=Intake(RULES))
-    broken = [TrainReply(with_one(float("nan")), REPORT)] * len(cohort)
-    replies = collect(Train(THETA, report="all"), cohort, LAYOUT, broken)
+    call = Call(Train(THETA, report="all"), COHORT, Intake(RULES))
+    broken = [TrainReply(with_one(float("nan")), REPORT)] * len(COHORT)
+    replies = collect(call, LAYOUT, broken, CLIENT.holding)
     assert len(replies.cohort) == 0
     assert bool(replies.mean_update.isfinite().all())
     assert [refusal.client for refusal in replies.refused] == list(COHORT.clients)
 
 
 def test_a_cohort_of_which_nobody_judges_is_taken_as_it_is():
-    replies = collect(Train(THETA), COHORT, LAYOUT, [TrainReply(UPDATE, None)] * len(COHORT))
+    replies = collect(Call(Train(THETA), COHORT), LAYOUT, [TrainReply(UPDATE, None)] * len(COHORT), CLIENT.holding)
     assert replies.cohort is COHORT
     torch.testing.assert_close(replies.mean_update, UPDATE)
 
 
 def test_as_many_answers_as_clients_are_needed():
     with pytest.raises(ValueError, match="shorter"):
-        collect(Train(THETA), COHORT, LAYOUT, [TrainReply(UPDATE, None)])
+        collect(Call(Train(THETA), COHORT), LAYOUT, [TrainReply(UPDATE, None)], CLIENT.holding)

@@ -2,24 +2,22 @@
 
 import pytest
 import torch
-from fedhv.protocol.messages import (
-    GramTermReplies,
-    GramTerms,
-    TaskGradientReplies,
-    TaskGradients,
-    TaskGradientsReply,
-    TaskUpdateReplies,
-    TaskUpdates,
-    Train,
-    TrainReplies,
-)
 
 from fedhv import FSMGDA, FedCMOO, FedHV, State, Uniform, run
 from fedhv.benchmarks.models import CIFARNet, LeNet
 from fedhv.methods import drive
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort, LocalTraining
-from fedhv.protocol.compression import Compressed
+from fedhv.protocol.requests import (
+    GramTermReplies,
+    GramTerms,
+    TaskGradientReplies,
+    TaskGradients,
+    TaskUpdateReplies,
+    TaskUpdates,
+    Train,
+    TrainReplies,
+)
 from fedhv.protocol.traffic import Traffic, traffic
 
 D, SHARED, HEAD = 1_726_508, 1_685_888, 20_310
@@ -45,9 +43,8 @@ def exchanges(method, layout):
             case TaskUpdates():
                 return TaskUpdateReplies(cohort, layout, torch.ones(2, layout.d))
             case TaskGradients():
-                nothing = Compressed(torch.zeros(1836, 1), torch.zeros(1, 1838), (SHARED, 2))
-                one = TaskGradientsReply(nothing, torch.zeros(2, 0))
-                return TaskGradientReplies(cohort, layout, (one,) * len(cohort))
+                nothing = {"left": torch.zeros(CLIENTS, 1836, 1), "right": torch.zeros(CLIENTS, 1, 1838)}
+                return TaskGradientReplies(cohort, layout, stacks=nothing)
             case GramTerms():
                 return GramTermReplies(cohort, layout, torch.eye(2).double(), torch.zeros(2, 2).double())
 
@@ -101,7 +98,7 @@ def test_fedcmoo_sends_an_update_and_one_more_upload_of_the_shared_size(layout):
     up = parts(requests, layout, "up")
     assert 4 * 10 * (up["update"] + up["compressed gradients"]) == (D + SHARED) * 4 * 10 == 136_495_840
     # and, beyond the paper's account, what completes the Gram matrix: two m × m matrices
-    assert up == {"update": D, "compressed gradients": SHARED, "gram terms": 8}
+    assert up == {"update": D, "compressed gradients": SHARED, "Gram terms": 8}
     # the model goes down once, the compressed sum and the weights in the exchanges after it
     assert parts(requests, layout, "down") == {"model": D, "compressed sum": SHARED, "weights": 2}
     assert total(requests, layout) == Traffic(down=4 * 10 * (D + SHARED + 2), up=4 * 10 * (D + SHARED + 8))

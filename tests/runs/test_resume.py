@@ -340,10 +340,10 @@ def test_a_killed_process_leaves_a_run_that_is_resumed_bit_for_bit(fuse, process
 def test_an_engine_that_cannot_go_on_leaves_the_last_finished_round(tmp_path, monkeypatch):
     ask = fedhv.engines.Sequential.ask
 
-    def failing(self, request, cohort):
-        if cohort.round == 4:
+    def failing(self, call):
+        if call.cohort.round == 4:
             raise fedhv.FedHVError("A worker process died three times.")
-        return ask(self, request, cohort)
+        return ask(self, call)
 
     whole = play(Uniform(), tmp_path / "whole")
     monkeypatch.setattr(fedhv.engines.Sequential, "ask", failing)

@@ -18,6 +18,8 @@ from fedhv import FedHVError, InputError, Problem
 from fedhv.paper.laboratory import Quadratics
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, LocalTraining
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Train
 from fedhv.theory import StepSizes, ideal_weights
 from fedhv.theory.diagnosis import Examiner, diagnose
 
@@ -53,9 +55,8 @@ def test_the_stored_models_are_measured_with_all_examples_of_all_clients(origina
     found = diagnose(original)
     assert [(m.round, m.source) for m in found.models] == [(0, "start"), (ROUNDS - 1, "previous"), (ROUNDS, "newest")]
     client = Client(found.run.problem)
-    cohort = Cohort(range(6), 0, 0, LocalTraining())
-    theta = found.run.start.model
-    each = np.array([client.report(theta, cohort, k, "all").numpy() for k in range(6)], dtype=float)
+    call = Call(Train(found.run.start.model, report="all"), Cohort(range(6), 0, 0, LocalTraining()))
+    each = np.array([client.answer(call, k).report.numpy() for k in range(6)], dtype=float)
     np.testing.assert_allclose(found.models[0].losses, each.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(found.models[0].loss_spread, each.std(axis=0), rtol=1e-3)
     np.testing.assert_allclose(found.models[0].slack, np.array(REFERENCE) - each.mean(axis=0), rtol=1e-5)

@@ -238,9 +238,9 @@ class Parallel(Engine):
             return RuntimeError(f"{errand.name}: {type(error).__name__}: {error}")
 
 
-def _held(memory: Memory) -> dict[str, int]:
-    """Which tensors a client keeps; a script that changes one puts another in its place."""
-    return {name: id(value) for kept in (memory.round, memory.run) for name, value in kept.items()}
+def _held(memory: Memory) -> list[tuple[str, int, int]]:
+    """Which tensors a client keeps, in which version: a script may replace one, or change it in place."""
+    return [(n, id(v), v._version) for kept in (memory.round, memory.run) for n, v in kept.items()]
 
 
 def can_fork() -> bool:

@@ -62,7 +62,7 @@ class ReportPrivacy:
         # How many labels a report is from says something about the examples: only whether there are any leaves.
         counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
         bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}
-        return replace(reply, **protected, **bare)
+        return replace(reply, **protected, **bare) if protected or bare else reply
 
 
 class PrivateReports(Sequential):

@@ -83,7 +83,7 @@ def client_app(
             client = client_of(context, k)
             cohort = decode_cohort(message.content, k)
             client.layout = replace(client.layout, partial=expects_counts(message.content))
-            memory = load_memory(context.state, cohort, client.device)
+            memory = load_memory(context.state, message.content, cohort, client.device)
             request = decode_request(message.content, client.layout, memory, client.device)
         except Malformed as problem:
             raise FedHVError(f"this node refuses the message: {problem}") from None
@@ -96,7 +96,7 @@ def client_app(
             reply = rule.protect(reply, np.random.default_rng())
         if request.trains:
             memory.round.clear()  # the round ends with training
-        save_memory(context.state, cohort, memory)
+        save_memory(context.state, message.content, cohort, memory)
         return Message(encode_reply(request, reply, client.layout), reply_to=message)
 
     app.query(HELLO.split(".")[1])(introduce)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -40,6 +41,8 @@ class Nodes(Engine):
         self._roster: Roster | None = None
         self._gathered = False
         self._real = Traffic()
+        # Nodes keep things until the run ends: another run with the same seed must not find them.
+        self._run = uuid.uuid4().hex
         if grid is not None:
             self.connect(grid)
 
@@ -80,7 +83,7 @@ class Nodes(Engine):
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
         """The messages that put a request to those of a cohort that are there, by client."""
         request, cohort = call.request, call.cohort
-        content = encode_request(request, cohort, extra, partial=self.layout.partial)
+        content = encode_request(request, cohort, extra, self._run, partial=self.layout.partial)
         made = {
             k: Message(
                 content,

@@ -1,6 +1,6 @@
 """Requests and replies as Flower records, and back. It knows how a message looks on the wire, and no request by name.
 
-A request's tensors are arrays, its plain values and small tensors numbers in a configuration record; `request` there is
+A request's tensors are arrays, its plain values and small tensors numbers in a configuration record; `ask` there is
 its name. A reply's tensors are arrays, its small ones numbers in a metric record. Requests that train have the message
 type "train", as Flower's modules expect, all others "train.exchange".
 
@@ -67,23 +67,23 @@ def message_type(request: Request) -> str:
 
 
 def encode_request(
-    request: Request, cohort: Cohort, extra: ConfigRecord | None = None, *, partial: bool = False
+    request: Request, cohort: Cohort, extra: ConfigRecord | None = None, run: str = "", *, partial: bool = False
 ) -> RecordDict:
-    """A request as records, the same for every client of the cohort.
+    """A request as records, the same for every client of the cohort; `run` tells runs with one seed apart.
 
     `extra` is what others want clients to know, such as the clipping norm of Flower's privacy modules; `partial` says
     that some client may lack labels, so that all of them say how many they have.
     """
-    config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort), "request": type(request).name})
+    config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort), "run": run, "ask": type(request).name})
     config["partial"] = partial
     about = tensor_fields(type(request))
     sent = {name: value for name, value in tensors_of(request).items() if not about[name].known}
     for name in plain_fields(type(request)):
         if (value := getattr(request, name)) is not None:
-            config[f"request.{name}"] = value
+            config[f"ask.{name}"] = value
     for name, value in sent.items():
         if about[name].small:
-            config[f"request.{name}"] = [float(number) for number in value]
+            config[f"ask.{name}"] = [float(number) for number in value]
     return RecordDict({ARRAYS: _arrays({n: v for n, v in sent.items() if not about[n].small}), CONFIG: config})
 
 
@@ -107,11 +107,11 @@ def expects_counts(content: RecordDict) -> bool:
 def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
     """The request of a message; tensors that the client has already are taken from what it keeps of this round."""
     config = _config(content)
-    name = _take(config, "request", str)
+    name = _take(config, "ask", str)
     kind = REQUESTS.get(name)
     if kind is None:
         raise Malformed(f"the request '{name}' is not known here; import the module that defines it in the node's app")
-    values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"request.{n}") in config}
+    values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"ask.{n}") in config}
     for each, value in values.items():
         if not _plain(value):
             raise Malformed(f"`{each}` of {value!r}")
@@ -126,7 +126,7 @@ def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: 
                 raise Malformed(f"this node no longer has the {each} of this round")
             values[each] = memory.round[each]
         elif field.small:
-            if (numbers := config.get(f"request.{each}")) is not None:
+            if (numbers := config.get(f"ask.{each}")) is not None:
                 values[each] = _numbers(numbers, math.prod(shapes[each]), each)
         elif each in content.array_records.get(ARRAYS, {}):
             values[each] = _vector(content, each, shapes[each]).to(device)
@@ -158,7 +158,7 @@ def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply
     for name, shape in request.wire_shapes(layout).items():
         if name not in small:
             found[name] = _vector(content, name, shape)
-    metrics = _metrics(content)
+    metrics = _metrics(content) if small else {}
     for name in small:
         if (numbers := metrics.get(name)) is not None:
             found[name] = _numbers(numbers, math.prod(request.reply_shapes(layout)[name]), name)
@@ -177,10 +177,10 @@ KEPT = "fedhv-kept"
 """What a node keeps in its own state, which Flower hands from message to message: until the round or the run ends."""
 
 
-def load_memory(state: RecordDict, cohort: Cohort, device: torch.device | str = "cpu") -> Memory:
-    """What a node keeps of this very round and run."""
+def load_memory(state: RecordDict, content: RecordDict, cohort: Cohort, device: torch.device | str = "cpu") -> Memory:
+    """What a node keeps of the very round and run that a message is of."""
     memory = Memory()
-    for scope, mark in _marks(cohort).items():
+    for scope, mark in _marks(content, cohort).items():
         name = f"{KEPT}-{scope}"
         if name in state.array_records and dict(state.config_records[f"{name}-mark"]) == mark:
             kept = {key: torch.from_numpy(array.numpy()).to(device) for key, array in state.array_records[name].items()}
@@ -188,19 +188,20 @@ def load_memory(state: RecordDict, cohort: Cohort, device: torch.device | str = 
     return memory
 
 
-def save_memory(state: RecordDict, cohort: Cohort, memory: Memory) -> None:
+def save_memory(state: RecordDict, content: RecordDict, cohort: Cohort, memory: Memory) -> None:
     """Into the node's state, in place of what an earlier round or run left there."""
-    for scope, mark in _marks(cohort).items():
+    for scope, mark in _marks(content, cohort).items():
         name, kept = f"{KEPT}-{scope}", getattr(memory, scope)
         if kept:
-            state[name], state[f"{name}-mark"] = _arrays(kept), ConfigRecord(mark)
+            arrays = {key: Array(value.detach().cpu().contiguous().numpy()) for key, value in kept.items()}
+            state[name], state[f"{name}-mark"] = ArrayRecord(arrays), ConfigRecord(mark)
         else:
             state.pop(name, None)
             state.pop(f"{name}-mark", None)
 
 
-def _marks(cohort: Cohort) -> dict[str, dict[str, Any]]:
-    run = {"seed": int(cohort.seed)}
+def _marks(content: RecordDict, cohort: Cohort) -> dict[str, dict[str, Any]]:
+    run = {"run": _take(_config(content), "run", str), "seed": int(cohort.seed)}
     return {"round": {"round": int(cohort.round), **run}, "run": run}
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from fedhv.methods.base import Conversation, Method, State, drive
     from fedhv.methods.fedcmoo import FedCMOO
     from fedhv.methods.fedhv import FedHV
+    from fedhv.methods.fedprox import FedProx
     from fedhv.methods.fsmgda import FSMGDA
+    from fedhv.methods.scaffold import SCAFFOLD
     from fedhv.methods.uniform import Uniform
 else:
     __getattr__, __dir__ = exports(
@@ -25,7 +27,9 @@ else:
             "fedhv.methods.base": ["Conversation", "Method", "State", "drive"],
             "fedhv.methods.fedcmoo": ["FedCMOO"],
             "fedhv.methods.fedhv": ["FedHV"],
+            "fedhv.methods.fedprox": ["FedProx"],
             "fedhv.methods.fsmgda": ["FSMGDA"],
+            "fedhv.methods.scaffold": ["SCAFFOLD"],
             "fedhv.methods.uniform": ["Uniform"],
         },
     )
@@ -38,18 +42,27 @@ METHODS: Registry[type[Method]] = Registry(
         "fedcmoo": "fedhv.methods.fedcmoo:FedCMOO",
     }
 )
-"""The paper's four, which `fedhv compare` compares by default; the other rules are in `RULES`.
+"""The paper's four, which `fedhv compare` compares by default; the others are in `RULES` and `CLIENT_SIDE`.
 
 A class is imported when it is looked up. The names are the classes' `name`.
 """
 
+CLIENT_SIDE: dict[str, str] = {
+    "fedprox": "fedhv.methods.fedprox:FedProx",
+    "scaffold": "fedhv.methods.scaffold:SCAFFOLD",
+}
+"""Methods that change what clients do, with uniform weights; where each is."""
+
 __all__ = [
+    "CLIENT_SIDE",
     "FSMGDA",
     "METHODS",
     "RULES",
+    "SCAFFOLD",
     "Conversation",
     "FedCMOO",
     "FedHV",
+    "FedProx",
     "Method",
     "State",
     "Uniform",
@@ -64,11 +77,12 @@ def method_class(name: str) -> type[Method]:
     """A method by its name, or a user's own as "package.module:Class"."""
     if name in METHODS:
         return METHODS[name]
-    if ":" not in name and name not in RULES:
-        raise unknown("method", name, [*METHODS, *RULES], hint="A method of your own is named 'package.module:Class'.")
+    places = RULES | CLIENT_SIDE
+    if ":" not in name and name not in places:
+        raise unknown("method", name, [*METHODS, *places], hint="A method of your own is named 'package.module:Class'.")
     from fedhv.methods.base import Method
 
-    found = import_object(RULES.get(name, name), "method")
+    found = import_object(places.get(name, name), "method")
     if not (inspect.isclass(found) and issubclass(found, Method)):
         raise InputError(f"'{name}' should be a subclass of fedhv.Method. Found {found!r}.")
     return found
@@ -76,7 +90,7 @@ def method_class(name: str) -> type[Method]:
 
 def method_place(name: str) -> str | None:
     """Where a method of this package is, as "package.module:Class"; None for any other."""
-    return METHODS.places.get(name) or RULES.get(name)
+    return METHODS.places.get(name) or RULES.get(name) or CLIENT_SIDE.get(name)
 
 
 def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:

@@ -8,9 +8,8 @@ from fedhv.methods.base import Conversation, Method, State, checked_round
 from fedhv.methods.parts.absent import remembered
 from fedhv.methods.parts.bounds import bounded
 from fedhv.methods.parts.robust import robust
-from fedhv.methods.reports import check_report_budget
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
-from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.cohort import ReportBudget, check_report_budget
 from fedhv.support.errors import InputError
 
 

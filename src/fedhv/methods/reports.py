@@ -5,14 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedhv.protocol.requests import TrainReplies
-from fedhv.support.errors import InputError, diverged
-
-
-def check_report_budget(report: object) -> None:
-    """B_rep is "all" or a whole number of minibatches."""
-    whole = isinstance(report, int) and not isinstance(report, bool) and report >= 1
-    if not whole and report != "all":
-        raise InputError(f"`report` should be 'all' or a number of minibatches from 1. Found `report = {report!r}`.")
+from fedhv.support.errors import diverged
 
 
 def reported_losses(replies: TrainReplies) -> Tensor:

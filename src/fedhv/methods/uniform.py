@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from fedhv.methods.base import Conversation, Method, State, checked_round
 from fedhv.methods.parts.robust import robust
-from fedhv.methods.reports import check_report_budget
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
-from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.cohort import ReportBudget, check_report_budget
 from fedhv.protocol.requests import Train
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -19,12 +19,16 @@ ReportBudget = int | Literal["all"]
 
 @dataclass(frozen=True)
 class Cohort:
-    """The participants S_t of one round, in ascending order, and all that fixes what they do."""
+    """The participants S_t of one round, in ascending order, and all that fixes what they do.
+
+    `population` is N, from how many clients they were drawn.
+    """
 
     clients: Sequence[int]
     round: int
     seed: int
     local: LocalTraining
+    population: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -65,7 +69,7 @@ def sample_cohort(
         )
     draws = stream(seed, Purpose.COHORT, round, part=attempt)
     chosen = draws.choice(population, participants, replace=False, shuffle=False)
-    return Cohort(np.sort(chosen).tolist(), round, seed, local)
+    return Cohort(np.sort(chosen).tolist(), round, seed, local, population)
 
 
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
@@ -85,3 +89,10 @@ def report_positions(rng: np.random.Generator, n: int, local: LocalTraining, bud
     if budget == "all":
         return np.arange(n)
     return rng.permutation(n)[: min(budget * local.batch_size, n)]
+
+
+def check_report_budget(report: object) -> None:
+    """B_rep is "all" or a whole number of minibatches."""
+    whole = isinstance(report, int) and not isinstance(report, bool) and report >= 1
+    if not whole and report != "all":
+        raise InputError(f"`report` should be 'all' or a number of minibatches from 1. Found `report = {report!r}`.")

@@ -7,7 +7,7 @@ whoever computed them. At most one update is held beside the sum, unless a metho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,14 +23,48 @@ from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
 from fedhv.protocol.rows import rows
 from fedhv.protocol.script import Memory
 from fedhv.protocol.shares import Shares
+from fedhv.support.errors import InputError
 
 Memories = defaultdict[int, Memory]
 """What every client of a run keeps, by client."""
 
 
+Kept = Mapping[int, Mapping[str, Tensor]]
+"""What clients keep until the run ends, by client and name: those that keep nothing are missing."""
+
+
 def no_memories() -> Memories:
     """The beginning of a run: nobody keeps anything."""
     return defaultdict(Memory)
+
+
+class RoundMemories(Memories):
+    """Memories of one attempt at a round, made for those clients alone that are asked.
+
+    Each starts from what the client kept when the round began. What scripts change counts only once the round has
+    ended (`kept`): an attempt with too few replies, or one that is interrupted, leaves nothing behind.
+    """
+
+    def __init__(self, before: Kept) -> None:
+        super().__init__()
+        self._before = before
+
+    def __missing__(self, client: int) -> Memory:
+        memory = self[client] = Memory(run={n: v.clone() for n, v in self._before.get(client, {}).items()})
+        return memory
+
+    def kept(self) -> Kept:
+        """What the clients of this round keep from now on."""
+        return {client: _own(client, memory.run) for client, memory in self.items() if memory.run}
+
+
+def _own(client: int, run: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tensors that do not keep a whole stack in memory."""
+    for name, value in run.items():
+        if not isinstance(value, Tensor):
+            found = type(value).__name__
+            raise InputError(f"`memory.run` should hold tensors. Found a {found} in '{name}' of client {client}.")
+    return {n: v if v.untyped_storage().nbytes() == v.nbytes else v.clone() for n, v in run.items()}
 
 
 @dataclass(frozen=True)

@@ -195,9 +195,10 @@ def _counted(wanted: Mapping[str, TensorField], shapes: Mapping[str, Shape]) -> 
 def check_request(request: object, method: str) -> Request:
     """Refuse what is no request, and a subclass that changes nothing and would silently be its parent."""
     if not isinstance(request, Request):
+        found = f"the class {request.__name__}" if isinstance(request, type) else f"a {type(request).__name__}"
         raise InputError(
-            f"Method '{method}' should yield requests, such as fedhv.Train. Found a {type(request).__name__}; "
-            "derive it from fedhv.Request."
+            f"Method '{method}' should yield requests, such as fedhv.Train(…). Found {found}; "
+            "a request of your own is an object of a class derived from fedhv.Request."
         )
     cls = type(request)
     parent = next(base for base in cls.__mro__[1:] if issubclass(base, Request))

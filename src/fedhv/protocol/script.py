@@ -22,6 +22,7 @@ from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort, ReportBudget, report_positions
 from fedhv.protocol.compression import Compressed, compress
 from fedhv.protocol.local import LocalTraining, Term
+from fedhv.support.errors import FedHVError
 
 Script = Generator[Any, Any, Any]
 """Yields a `Computation` or a list of them, is sent the results, returns the client's `Reply`."""
@@ -67,6 +68,15 @@ class Member:
     def local(self) -> LocalTraining:
         """How it trains."""
         return self.cohort.local
+
+    def recall(self, name: str, what: str) -> Tensor:
+        """A tensor that it kept earlier in this round; `what` is its name in the error where it has none."""
+        if name not in self.memory.round:
+            raise FedHVError(
+                f"Client {self.client} no longer has the {what} of round {self.cohort.round + 1}: it was not asked for "
+                "them, or was started again since."
+            )
+        return self.memory.round[name]
 
     def stream(self, purpose: Purpose, part: int = 0) -> np.random.Generator:
         """Its random stream for one purpose in this round."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -13,27 +14,34 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedhv.methods.base import State
+from fedhv.protocol.exchange import Kept
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
 
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"
+CLIENTS = "clients."
+"""What client k keeps is saved as `clients.k.name`; checkpoints of earlier versions have none of it."""
+_CLIENT = re.compile(r"clients\.\d+\..+")
 DIGEST = 32
 """A checkpoint file ends with the SHA-256 of all that stands before it."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after `round` rounds."""
+    """The state after `round` rounds, and what clients keep."""
 
     round: int
     state: State
+    kept: Kept = field(default_factory=dict)
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; the one before stays as the fallback."""
     tensors = {"model": checkpoint.state.model, "weights": checkpoint.state.weights}
     tensors |= {f"memory.{name}": value for name, value in checkpoint.state.memory.items()}
+    for client, kept in checkpoint.kept.items():
+        tensors |= {f"{CLIENTS}{client}.{name}": value for name, value in kept.items()}
     tensors["round"] = torch.tensor(checkpoint.round)
     content = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
@@ -86,6 +94,7 @@ def read_checkpoint(path: Path, start: State) -> Checkpoint:
             )
     if round.shape != () or round.dtype != torch.int64 or int(round) < 1:
         raise InputError(f"The checkpoint {path} does not fit: expected `round` as a whole number from 1.")
+    clients = {name: tensors.pop(name) for name in list(tensors) if _CLIENT.fullmatch(name)}
     foreign = [name for name in tensors if not name.startswith("memory.")]
     if foreign:
         raise InputError(f"The checkpoint {path} is not one of FedHV's: it holds '{foreign[0]}'.")
@@ -93,4 +102,8 @@ def read_checkpoint(path: Path, start: State) -> Checkpoint:
         if not bool(value.isfinite().all()):
             raise InputError(f"The checkpoint {path} does not fit: `{name}` is not finite.")
     memory = {name.removeprefix("memory."): value for name, value in tensors.items()}
-    return Checkpoint(int(round), State(model, weights, memory))
+    kept: dict[int, dict[str, Tensor]] = {}
+    for name, value in clients.items():
+        _, client, inner = name.split(".", 2)
+        kept.setdefault(int(client), {})[inner] = value
+    return Checkpoint(int(round), State(model, weights, memory), kept)

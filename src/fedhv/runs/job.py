@@ -6,7 +6,7 @@ Jobs on the same problem can be executed together: the engine then answers their
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.preferences import with_preferences
 from fedhv.problem.problem import Problem
+from fedhv.protocol.exchange import Kept
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
 from fedhv.runs.folder import MODEL, Result, check_folder, open_folder
@@ -231,6 +232,7 @@ class Execution:
         self.job, self.engine, self._share = job, engine, share
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
+        self.kept: Kept = {}
         self.failure: FedHVError | None = None
         self._result: Result | None = None
         if job.folder is not None:
@@ -239,6 +241,7 @@ class Execution:
                 observer.say(note)
             if checkpoint is not None:
                 self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
+                self.kept = {k: _moved(kept, engine.device) for k, kept in checkpoint.kept.items()}
         self.history = History(job.folder, keep=self.done)
         self._saved, self._saved_at = self.done, time.monotonic()
         self._pause = SECONDS_BETWEEN_CHECKPOINTS
@@ -246,7 +249,8 @@ class Execution:
     def rounds(self) -> Any:
         """The rounds that are left, as a conversation with the engine."""
         layout, population = self.engine.layout, self.engine.population
-        return rounds(layout, population, self.job.method, self.job.plan, self.state, self.done, self.baseline)
+        method, plan = self.job.method, self.job.plan
+        return rounds(layout, population, method, plan, self.state, self.done, self.baseline, self.kept)
 
     @property
     def baseline(self) -> float | None:
@@ -265,7 +269,9 @@ class Execution:
     def record(self, finished: Round) -> None:
         """Keep a finished round."""
         self.history.append(finished.as_dict() | self.engine.measured())
-        self.state, self.done = finished.state, finished.number
+        kept = {**self.kept, **finished.kept} if finished.kept else self.kept
+        # No call in this statement: Ctrl-C comes before all of it or after.
+        self.state, self.done, self.kept = finished.state, finished.number, kept
         due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
         if due or self.done == self.job.plan.rounds:
             self.save()
@@ -275,7 +281,7 @@ class Execution:
         if self.job.folder is not None and self.done > self._saved:
             began = time.monotonic()
             self.history.sync()  # a checkpoint is worth nothing without the rounds before it
-            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state))
+            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state, self.kept))
             affordable = min((time.monotonic() - began) / self._share, MOST_SECONDS_BETWEEN_CHECKPOINTS)
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
         self._saved, self._saved_at = self.done, time.monotonic()
@@ -312,6 +318,10 @@ class Execution:
 
     def __exit__(self, *_: object) -> None:
         self.history.close()
+
+
+def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: value.to(device) for name, value in tensors.items()}
 
 
 def _how_far(executions: Sequence[Execution]) -> str:

@@ -17,7 +17,7 @@ from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, sample_cohort
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.exchange import Call, Memories, no_memories
+from fedhv.protocol.exchange import Call, Kept, Memories, RoundMemories
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.intake import Intake
 from fedhv.protocol.local import LocalTraining, Schedule
@@ -83,6 +83,8 @@ class Round:
     seconds: float = 0.0
     refused: tuple[Refusal, ...] = ()
     attempts: int = 1
+    kept: Kept = field(default_factory=dict)
+    """What the round's clients keep after it, until the run ends."""
 
     def as_dict(self) -> dict[str, Any]:
         """One line of the history. `weights` are those that the round used, not those that it found."""
@@ -120,12 +122,13 @@ def initial_state(engine: Engine, method: Method, seed: int) -> State:
 
 @dataclass
 class Tally:
-    """What a round has cost and whom it has left out so far, over all its attempts."""
+    """What a round has cost and whom it has left out so far, over all its attempts; what clients keep after it."""
 
     traffic: Traffic = field(default_factory=Traffic)
     exchanges: int = 0
     refused: list[Refusal] = field(default_factory=list)
     attempts: int = 0
+    kept: Kept = field(default_factory=dict)
 
 
 Population = int | Callable[[], Sequence[int]]
@@ -140,19 +143,20 @@ def rounds(
     state: State,
     start: int = 0,
     baseline: float | None = None,
-    memories: Memories | None = None,
+    kept: Kept | None = None,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
-    `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `memories` are what
-    clients keep; a run that goes on needs those of its checkpoint.
+    `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `kept` is what clients
+    keep, where a run goes on from a checkpoint.
     """
-    memories = no_memories() if memories is None else memories
+    everyone = dict(kept or {})
     for t in range(start, plan.rounds):
         tally, before = Tally(), state
-        state = yield from _play(layout, population, method, plan, before, t, tally, memories)
+        state = yield from _play(layout, population, method, plan, before, t, tally, everyone)
+        everyone |= tally.kept
         if not bool(state.model.isfinite().all()):
             raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
         if not bool(state.weights.isfinite().all()):
@@ -171,6 +175,7 @@ def rounds(
             evaluation=evaluation,
             refused=tuple(tally.refused),
             attempts=tally.attempts,
+            kept=tally.kept,
         )
 
 
@@ -182,7 +187,7 @@ def _play(
     state: State,
     t: int,
     tally: Tally,
-    memories: Memories,
+    everyone: Kept,
 ) -> Generator[Event, Any, State]:
     """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
     while True:
@@ -193,8 +198,10 @@ def _play(
             cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt)
             conversation = method.conversation(state)
             check_conversation(method, conversation)
+            memories = RoundMemories(everyone)
             after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
             check_state(method, after, state)
+            tally.kept = memories.kept()
             return plan.server.applied(state, after)
         except TooFewReplies as few:
             if tally.attempts < plan.screening.attempts:
@@ -221,8 +228,6 @@ def _converse(
         try:
             request = check_request(conversation.send(replies), method)
         except StopIteration as end:
-            for memory in memories.values():
-                memory.round.clear()
             after: State = end.value
             return after
         asked, (cohort, refused) = len(cohort), intake.present(request, cohort)

@@ -30,8 +30,8 @@ class ContinueTraining(Train):
     def answer(self, me: Member) -> Script:
         """From the model and the gradients that the client keeps."""
         w = task_weights(self.weights, me.layout)
-        first = w.to(self.model) @ me.memory.round["gradients"]
-        return TrainReply((yield Descend(self.model, w, first=first)))
+        first = w.to(self.model) @ me.recall("gradients", "task gradients")
+        return TrainReply((yield Descend(self.model, w, first=first, terms=self.terms(me))))
 
     def gradients(self, layout: Layout, local: LocalTraining) -> int:
         """The first of the K steps needs none."""

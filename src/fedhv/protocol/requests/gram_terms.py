@@ -57,9 +57,10 @@ class GramTerms(Request):
 
     def answer(self, me: Member) -> Script:
         """A client's part in the estimate."""
-        shape, kept = (me.layout.d_shared, me.layout.tasks), me.memory.round
+        shape = (me.layout.d_shared, me.layout.tasks)
+        gradients, left, right = (me.recall(name, "task gradients") for name in ("gradients", "left", "right"))
         S = Compressed(self.left, self.right, shape).dense()
-        A, C = me.layout.shared(kept["gradients"]).T, Compressed(kept["left"], kept["right"], shape).dense()
+        A, C = me.layout.shared(gradients).T, Compressed(left, right, shape).dense()
         D, others = A - C, S - C
         known = inner_products(A, A) + inner_products(C, others) + 2 * inner_products(D, others)
         yield from ()  # a script, although it needs no computation of an engine

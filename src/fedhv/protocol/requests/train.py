@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.aggregation import Aggregate, aggregate_reports
-from fedhv.protocol.cohort import ReportBudget
+from fedhv.protocol.cohort import ReportBudget, check_report_budget
 from fedhv.protocol.fields import Shape, server_side, tensor, tensors_of
+from fedhv.protocol.local import Term
 from fedhv.protocol.request import Replies, Reply, Request
 from fedhv.protocol.script import Descend, Losses, Member, Script
 from fedhv.support.errors import InputError
@@ -68,14 +69,22 @@ class Train(Request):
     report: ReportBudget | None = None
     each: bool = server_side(False)
 
+    def __post_init__(self) -> None:
+        if self.report is not None:  # a node does not trust its server
+            check_report_budget(self.report)
+
     def answer(self, me: Member) -> Script:
         """The report is taken at the received model, before local training."""
         losses = labels = None
         if self.report is not None:
             chosen = me.report_examples(self.report)
             losses, labels = me.report((yield Losses(self.model, chosen)), chosen)
-        update = yield Descend(self.model, task_weights(self.weights, me.layout))
+        update = yield Descend(self.model, task_weights(self.weights, me.layout), terms=self.terms(me))
         return TrainReply(update, losses, labels)
+
+    def terms(self, me: Member) -> tuple[Term, ...]:
+        """Terms of the local objective beside the tasks' losses; a request of one's own may have some."""
+        return ()
 
     def asks_for(self, name: str, layout: Layout) -> bool:
         """A report only where there is a budget for it, and its labels only where some may be missing."""
