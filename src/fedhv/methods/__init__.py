@@ -64,6 +64,9 @@ def method_class(name: str) -> type[Method]:
     """A method by its name, or a user's own as "package.module:Class"."""
     if name in METHODS:
         return METHODS[name]
+    if name.startswith("torchjd:"):
+        cls: type[Method] = import_object("fedhv.methods.torchjd:torchjd_method", "method")(name)
+        return cls
     if ":" not in name and name not in RULES:
         raise unknown("method", name, [*METHODS, *RULES], hint="A method of your own is named 'package.module:Class'.")
     from fedhv.methods.base import Method
