@@ -15,12 +15,9 @@ from fedhv.methods import METHODS, RULES, make_method, method_class
 from fedhv.methods.base import Method
 from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
-from fedhv.methods.torchjd import OnGram, OnReports, OnUpdates, torchjd_names
+from fedhv.methods.torchjd import torchjd_names
 from fedhv.methods.uniform import Uniform
 from fedhv.simulation.communication import Communication, communication
-
-LIKE: dict[type[Method], str] = {OnUpdates: "fsmgda", OnGram: "fedcmoo", OnReports: "fixed"}
-"""Rules of TorchJD send what these methods send, whatever their hyper-parameters."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,8 @@ def listed() -> list[Listed]:
     """All methods: the paper's, the loss-only rules, and TorchJD's where it is installed."""
     own = [_listed(name, communication(make_method(name))) for name in [*METHODS, *RULES]]
     sent = {each.name: each.sends for each in own}
-    like = {name: next(LIKE[base] for base in LIKE if issubclass(method_class(name), base)) for name in torchjd_names()}
-    return own + [_listed(name, sent[other]) for name, other in like.items()]
+    # A rule of TorchJD sends what the method sends that it is like, whatever its hyper-parameters.
+    return own + [_listed(name, sent[method_class(name).rates_of]) for name in torchjd_names()]
 
 
 def print_methods(console: Console, as_json: bool) -> None:

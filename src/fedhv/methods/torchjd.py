@@ -81,6 +81,8 @@ class OnUpdates(TorchJDRule, Method):
     TorchJD's: that of a sum for some rules, of a mean for others, which `server_lr` has to make up for.
     """
 
+    rates_of: ClassVar[str] = "fsmgda"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if hasattr(self, "preferences"):
@@ -123,6 +125,8 @@ class OnGram(TorchJDRule, FedCMOO):
     Attributes:
         extra_upload: The size of the compressed gradients in units of the shared parameters.
     """
+
+    rates_of: ClassVar[str] = "fedcmoo"
 
     iterations: int = field(default=1, init=False)
     step_size: float = field(default=1.0, init=False)

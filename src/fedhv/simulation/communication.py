@@ -12,7 +12,7 @@ from fedhv.engines.sequential import Sequential
 from fedhv.methods.base import Method, needs_reference, with_reference
 from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import regression
-from fedhv.protocol.cohort import LocalTraining
+from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.simulation.rounds import Plan, simulate
 
