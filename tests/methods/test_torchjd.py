@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,6 +99,19 @@ def test_an_aggregator_without_weights_moves_heads_by_the_mean():
     direction = step(make("torchjd:ConFIG"), GRADIENTS).model[:2].double()
     expected = -aggregation.ConFIG()(-torch.tensor(GRADIENTS, dtype=torch.float64)[:, :2])
     torch.testing.assert_close(direction, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_task_that_nobody_has_is_no_row_and_has_no_weight():
+    U = [[1.0, 0.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+    found = replace(updates(U), shares=torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    for name in ("torchjd:MGDA", "torchjd:Mean", "torchjd:ConFIG", "torchjd:Constant"):
+        method = make(name)
+        after = drive(method.conversation(method.start(torch.zeros(4), 2)), lambda request: found)
+        assert after.weights.tolist() == [1.0, 0.0]
+        torch.testing.assert_close(after.model, torch.tensor(U[0]))
+    preferring = make("torchjd:AlignedMTLWeighting", preferences=(3.0, 1.0))
+    w = preferring._weights(np.diag([4.0, 0.0]), found, np.array([0.5, 0.5]))
+    assert w.tolist() == [1.0, 0.0]
 
 
 def test_a_rule_that_draws_has_its_own_stream_in_every_round():

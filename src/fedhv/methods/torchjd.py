@@ -33,7 +33,7 @@ from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.requests import TaskUpdates
+from fedhv.protocol.requests import TaskGradientReplies, TaskUpdates
 from fedhv.support.errors import FedHVError, InputError, diverged, unknown
 
 PREFIX = "torchjd:"
@@ -50,19 +50,19 @@ class TorchJDRule:
     options: ClassVar[tuple[str, ...]]
     vector: ClassVar[str | None]
 
-    def make(self, tasks: int) -> Any:
-        """The rule with its hyper-parameters."""
+    def make(self, present: Tensor) -> Any:
+        """The rule with its hyper-parameters, for the tasks that are there, of which `present` has the numbers."""
         arguments = {name: getattr(self, name) for name in self.options}
-        preferences = getattr(self, "preferences", None)
-        if self.vector is not None and (preferences is not None or _required(self.rule, self.vector)):
-            arguments[self.vector] = shares(preferences, tasks)
+        p = getattr(self, "preferences", None)
+        if self.vector is not None and (p is not None or _required(self.rule, self.vector)):
+            arguments[self.vector] = shares(None if p is None else [p[i] for i in present.tolist()], len(present))
         return self.rule(**arguments)
 
     def try_on(self, stat: Tensor) -> None:
         """Refuse hyper-parameters that the rule refuses, when it is made or at its first use."""
         try:
             with torch.random.fork_rng(devices=[]):
-                self.make(len(stat))(stat)
+                self.make(torch.arange(len(stat)))(stat)
         except (ImportError, TypeError, ValueError) as error:
             name = getattr(self, "label", self.rule.__name__)
             raise InputError(f"Method '{name}' could not be made: {' '.join(str(error).split())}") from None
@@ -98,20 +98,22 @@ class OnUpdates(TorchJDRule, Method):
         replies = yield TaskUpdates(state.model)
         U, layout, local = replies.mean_updates, replies.layout, replies.cohort.local
         length = self.local_lr * local.steps
-        J = layout.shared(U).double() / -length
+        # A task that nobody of the cohort has took no step: it is no row of J, and has no weight in this round.
+        present = replies.present.nonzero().flatten()
+        J = layout.shared(U).double()[present.to(U.device)] / -length
         if not bool(J.isfinite().all()):
             raise diverged("The clients' task updates are")
-        rule = self.make(len(U))
+        rule, w = self.make(present), torch.zeros(len(U))
         with _seeded(replies.cohort):
             if hasattr(rule, "gramian_weighting"):  # the product is taken where the updates are
-                w = rule.gramian_weighting((J @ J.T).cpu()).float()
+                w[present] = rule.gramian_weighting((J @ J.T).cpu()).float()
                 step = w.to(U) @ U
             elif _weighs(rule):
-                w = rule.weighting(J.cpu()).float()
+                w[present] = rule.weighting(J.cpu()).float()
                 step = w.to(U) @ U
             else:
-                w = shares(None, len(U)).float()
-                step = _with_shared(U.mean(dim=0), -length * rule(J.cpu()), layout)
+                w[present] = 1 / len(present)
+                step = _with_shared(w.to(U) @ U, -length * rule(J.cpu()), layout)
         return State(model=state.model + self.server_lr * step, weights=w, record={"weights": w})
 
 
@@ -141,12 +143,21 @@ class OnGram(TorchJDRule, FedCMOO):
         check_number(self.label, getattr(self, "preferences", None), tasks)
         self.try_on(torch.eye(tasks, dtype=torch.float64))
 
+    def _weights(self, gram: np.ndarray, gradients: TaskGradientReplies, before: np.ndarray) -> np.ndarray:
+        """FedCMOO leaves out tasks that nobody of the cohort has; so do the preferences then."""
+        p, method = getattr(self, "preferences", None), self
+        if p is not None and gradients.shares is not None:
+            there = [value for value, here in zip(p, gradients.present.tolist(), strict=True) if here]
+            changes: dict[str, Any] = {"preferences": tuple(there)}
+            method = dataclasses.replace(self, **changes)
+        return FedCMOO._weights(method, gram, gradients, before)
+
     def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
         """The rule's weights in the place of FedCMOO's projected descent; those before where it finds none."""
         G = _semidefinite(gram)
         if G is None:
             return w
-        found = np.maximum(self.make(len(w))(torch.from_numpy(G)).numpy(), 0)
+        found = np.maximum(self.make(torch.arange(len(w)))(torch.from_numpy(G)).numpy(), 0)
         return np.asarray(found / found.sum()) if 0 < found.sum() < np.inf else w
 
 
@@ -166,7 +177,7 @@ class OnReports(TorchJDRule, LossRule):
         """The gradient of the scalarizer."""
         f = losses.clamp(min=SMALLEST).requires_grad_()
         with torch.enable_grad():
-            (w,) = torch.autograd.grad(self.make(len(f))(f), f)
+            (w,) = torch.autograd.grad(self.make(torch.arange(len(f)))(f), f)
         size = w.abs().sum()
         return (w / size if 0 < size < float("inf") else self.shares(len(f))), {}
 
