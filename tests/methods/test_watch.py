@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from observers import Watch
+from problems import Point
 from runs_on_disk import contents
 
 from fedhv import FedHV, FedHVError, InputError, run
@@ -12,10 +13,12 @@ from fedhv.cli.progress import incidents
 from fedhv.cli.tables import incidents as summary_lines
 from fedhv.methods.base import State, drive
 from fedhv.methods.parts.watch import ReferenceBreached, breaches
+from fedhv.problem.parameters import Layout
 from fedhv.protocol.requests import TrainReplies
 from fedhv.runs.job import Interrupted
 from fedhv.theory.diagnosis import diagnose
 
+LAYOUT = Layout.of(Point(), 2)
 LOW = (2.25, 2.35)
 """Below what an untrained model of ten classes loses (2.30), for the first task alone."""
 
@@ -25,7 +28,7 @@ def played(method: FedHV, *rounds, state: State | None = None) -> State:
     m = len(rounds[0])
     state = state or State(torch.zeros(2), torch.full((m,), 1 / m))
     for losses in rounds:
-        answer = TrainReplies(None, None, torch.zeros(2), torch.tensor([losses]))  # type: ignore[arg-type]
+        answer = TrainReplies(None, LAYOUT, torch.zeros(2), torch.tensor([losses]))  # type: ignore[arg-type]
         state = drive(method.conversation(state), lambda request, answer=answer: answer)
     return state
 

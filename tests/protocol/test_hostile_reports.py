@@ -7,16 +7,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import Point
 
 from fedhv import FedHV, InputError, Uniform, run
 from fedhv.methods.base import State, drive
 from fedhv.methods.weights import capped_weights
+from fedhv.problem.parameters import Layout
 from fedhv.protocol.aggregation import aggregate_reports, trimmed_away
 from fedhv.protocol.requests import TrainReplies
 from fedhv.protocol.screening import Screening
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting
 
+LAYOUT = Layout.of(Point(), 2)
 RULES = ("mean", "median", "trimmed")
 HOSTILE = (1e9, 0.0, 1e-3, 50.0)
 
@@ -75,7 +78,7 @@ def weights_of(method: FedHV, rows, before=None) -> torch.Tensor:
     model = torch.zeros(3)
     m = given.shape[1]
     start = torch.full((m,), 1 / m) if before is None else before
-    answer = TrainReplies(None, None, torch.zeros(3), given)  # type: ignore[arg-type]
+    answer = TrainReplies(None, LAYOUT, torch.zeros(3), given)  # type: ignore[arg-type]
     return drive(method.conversation(State(model, start)), lambda request: answer).weights
 
 
@@ -175,6 +178,6 @@ def test_a_calibration_reduces_reports_as_the_method_does():
 
 def test_uniform_reports_by_the_same_rules():
     method = Uniform(report="all", aggregate="median")
-    answer = TrainReplies(None, None, torch.zeros(3), reports([[1.0], [2.0], [50.0]]))  # type: ignore[arg-type]
+    answer = TrainReplies(None, LAYOUT, torch.zeros(3), reports([[1.0], [2.0], [50.0]]))  # type: ignore[arg-type]
     state = drive(method.conversation(State(torch.zeros(3), torch.ones(1))), lambda request: answer)
     assert state.record["report"] == [2.0]
