@@ -19,6 +19,7 @@ from fedhv.protocol.screening import Screening
 from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting
 
+LAYOUT = Layout.of(Point(), 2)
 RULES = ("mean", "median", "trimmed")
 HOSTILE = (1e9, 0.0, 1e-3, 50.0)
 
@@ -77,7 +78,7 @@ def weights_of(method: FedHV, rows, before=None) -> torch.Tensor:
     model = torch.zeros(3)
     m = given.shape[1]
     start = torch.full((m,), 1 / m) if before is None else before
-    answer = TrainReplies(None, Layout.of(Point(m), m), torch.zeros(3), given)  # type: ignore[arg-type]
+    answer = TrainReplies(None, LAYOUT, torch.zeros(3), given)  # type: ignore[arg-type]
     return drive(method.conversation(State(model, start)), lambda request: answer).weights
 
 
@@ -183,6 +184,6 @@ def test_a_calibration_reduces_reports_as_the_method_does():
 
 def test_uniform_reports_by_the_same_rules():
     method = Uniform(report="all", aggregate="median")
-    answer = TrainReplies(None, None, torch.zeros(3), reports([[1.0], [2.0], [50.0]]))  # type: ignore[arg-type]
+    answer = TrainReplies(None, LAYOUT, torch.zeros(3), reports([[1.0], [2.0], [50.0]]))  # type: ignore[arg-type]
     state = drive(method.conversation(State(torch.zeros(3), torch.ones(1))), lambda request: answer)
     assert state.record["report"] == [2.0]

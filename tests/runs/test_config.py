@@ -108,6 +108,15 @@ def test_later_overrides_win_and_the_setting_itself_stays():
     assert override_setting(DIGITS, []) is DIGITS
 
 
+def test_a_rule_without_learning_rates_has_those_of_its_like():
+    fedhv = DIGITS.method("fedhv")
+    for name in ("stch", "fedhv-moving"):
+        assert (DIGITS.method(name).server_lr, DIGITS.method(name).local_lr) == (fedhv.server_lr, fedhv.local_lr)
+    changed = override_setting(DIGITS, ["methods.stch.local_lr=0.7", "methods.stch.mu=0.3"])
+    assert (changed.method("stch").local_lr, changed.method("stch").mu) == (0.7, 0.3)
+    assert changed.method("stch").server_lr == fedhv.server_lr
+
+
 def test_a_method_of_ones_own_has_its_hyper_parameters_under_its_name():
     setting = load_setting("digits", ["methods.fedhv.methods.uniform:Uniform.local_lr=0.25"])
     assert setting.method("fedhv.methods.uniform:Uniform").local_lr == 0.25

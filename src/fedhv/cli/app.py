@@ -38,11 +38,11 @@ from fedhv.cli.options import (
     same_command,
 )
 from fedhv.engines import ENGINES
-from fedhv.methods import METHODS
+from fedhv.methods import METHODS, RULES
 from fedhv.runs.config import load_setting, setting_tables, shipped_settings
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support import toml
-from fedhv.support.errors import InputError, Interrupted
+from fedhv.support.errors import InputError, Interrupted, unknown
 from fedhv.support.files import make_folder
 from fedhv.support.terminal import say_line
 
@@ -269,13 +269,24 @@ def calibrate(
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(
+    what: Annotated[str | None, typer.Argument(help='"methods" for every method and what it needs and sends.')] = None,
+    as_json: Json = False,
+) -> None:
     """List settings, methods and engines."""
+    if what is not None and what != "methods":
+        raise unknown("list", what, ["methods"])
+    if what == "methods":
+        from fedhv.cli.methods import print_methods
+
+        print_methods(out_console, as_json)
+        return
     settings = {name: load_setting(name).description for name in shipped_settings()}
     if as_json:
         listing = {
             "settings": settings,
             "methods": list(METHODS),
+            "rules": list(RULES),
             "benchmarks": list(BENCHMARKS),
             "engines": ["auto", *ENGINES],
         }
@@ -288,6 +299,9 @@ def list_(as_json: Json = False) -> None:
         table.add_row(name, description)
     out_console.print(table)
     out_console.print(f"Methods: {', '.join(METHODS)}, or your own as package.module:Class", highlight=False)
+    out_console.print(
+        f"Other rules: {', '.join(RULES)}; what each needs and sends: fedhv list methods", highlight=False
+    )
     out_console.print(f"Engines: auto, {', '.join(ENGINES)}", highlight=False)
 
 

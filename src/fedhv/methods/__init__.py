@@ -77,6 +77,9 @@ def method_class(name: str) -> type[Method]:
     """A method by its name, or a user's own as "package.module:Class"."""
     if name in METHODS:
         return METHODS[name]
+    if name.startswith("torchjd:"):
+        cls: type[Method] = import_object("fedhv.methods.torchjd:torchjd_method", "method")(name)
+        return cls
     places = RULES | CLIENT_SIDE
     if ":" not in name and name not in places:
         raise unknown("method", name, [*METHODS, *places], hint="A method of your own is named 'package.module:Class'.")

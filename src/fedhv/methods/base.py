@@ -54,6 +54,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str] = ""
+    rates_of: ClassVar[str] = ""
+    """The method whose learning rates in a setting are this one's too, where the setting has none for it."""
 
     server_lr: float = 1.0
     local_lr: float = 0.1

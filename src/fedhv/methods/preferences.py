@@ -27,26 +27,34 @@ class PreferenceMethod(ReportingMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.preferences is None:
-            return
-        p: object = self.preferences
-        if isinstance(p, str) or not isinstance(p, Sequence) or not all(is_number(each) for each in p):
-            raise InputError(f"Method '{self.label}': `preferences` should be one number per task. Found {p!r}.")
-        object.__setattr__(self, "preferences", tuple(float(each) for each in p))
-        if not all(0 <= each < float("inf") for each in p) or not sum(p) > 0:
-            raise InputError(
-                f"Method '{self.label}': `preferences` should be finite, not negative and not all zero. "
-                f"Found {list(p)}."
-            )
+        object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
 
     def check(self, tasks: int) -> None:
         """There is one preference per task."""
         super().check(tasks)
-        if self.preferences is not None and len(self.preferences) != tasks:
-            raise InputError(
-                f"Method '{self.label}': `preferences` should have one number per task ({tasks}). "
-                f"Found {len(self.preferences)}."
-            )
+        check_number(self.label, self.preferences, tasks)
+
+
+def checked_preferences(label: str, preferences: Any) -> tuple[float, ...] | None:
+    """The preferences as numbers; refuses those that mean nothing."""
+    p = preferences
+    if p is None:
+        return None
+    if isinstance(p, str) or not isinstance(p, Sequence) or not all(is_number(each) for each in p):
+        raise InputError(f"Method '{label}': `preferences` should be one number per task. Found {p!r}.")
+    if not all(0 <= each < float("inf") for each in p) or not sum(p) > 0:
+        raise InputError(
+            f"Method '{label}': `preferences` should be finite, not negative and not all zero. Found {list(p)}."
+        )
+    return tuple(float(each) for each in p)
+
+
+def check_number(label: str, preferences: Sequence[float] | None, tasks: int) -> None:
+    """Refuse preferences of another number of tasks."""
+    if preferences is not None and len(preferences) != tasks:
+        raise InputError(
+            f"Method '{label}': `preferences` should have one number per task ({tasks}). Found {len(preferences)}."
+        )
 
 
 def shares(preferences: Sequence[float] | None, tasks: int) -> Tensor:

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     FAULTS = 10
     PRIVACY = 11
     MISSING = 12
+    METHOD = 16
 
 
 def stream(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> np.random.Generator:

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedhv.methods import make_method, method_place
+from fedhv.methods import make_method, method_class, method_place
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.local import LocalTraining, Schedule
@@ -232,7 +232,8 @@ class Setting:
         faults: How clients fail; by default they do not.
         references: Frozen references by name, to be chosen instead of a calibration.
         preferences: How much each task matters, by its name, for methods that take preferences.
-        methods: For every method its hyper-parameters.
+        methods: For every method its hyper-parameters. A loss-only rule whose learning rates are not there has
+            FedHV's; a rule of TorchJD has those of the method that it communicates like.
     """
 
     name: str
@@ -256,8 +257,10 @@ class Setting:
             )
 
     def method(self, name: str) -> Method:
-        """A method with this setting's hyper-parameters."""
-        return make_method(name, self.methods.get(name))
+        """A method with this setting's hyper-parameters; a rule without learning rates has those of its like."""
+        like = self.methods.get(method_class(name).rates_of, {})
+        rates = {key: like[key] for key in ("server_lr", "local_lr") if key in like}
+        return make_method(name, rates | self.methods.get(name, {}))
 
     def chosen(self, method: object) -> Method:
         """A method as a user gives it: its name, or the object."""

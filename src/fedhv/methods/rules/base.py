@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class LossRule(PreferenceMethod):
     A subclass defines `weigh`. The weights of every rule lie on the simplex: the scale that a paper's loss has besides
     belongs to the learning rates. The reports of round t set the weights of round t + 1, as in FedHV.
     """
+
+    rates_of: ClassVar[str] = "fedhv"
 
     @abstractmethod
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:

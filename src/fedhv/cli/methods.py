@@ -1,0 +1,97 @@
+"""`fedhv list methods`: every method with its family, what it needs and what it sends."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedhv.cli.options import print_json
+from fedhv.methods import METHODS, RULES, make_method, method_class
+from fedhv.methods.base import Method
+from fedhv.methods.preferences import PreferenceMethod
+from fedhv.methods.reporting import ReportingMethod
+from fedhv.methods.torchjd import torchjd_names
+from fedhv.methods.uniform import Uniform
+from fedhv.simulation.communication import Communication, communication
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of the list."""
+
+    name: str
+    family: str
+    reference: bool
+    preferences: bool
+    hyperparameters: list[str]
+    sends: Communication
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "sends"}
+        return fields | dataclasses.asdict(self.sends) | {"extra": self.sends.extra}
+
+
+def listed() -> list[Listed]:
+    """All methods: the paper's, the loss-only rules, and TorchJD's where it is installed."""
+    own = [_listed(name, communication(make_method(name))) for name in [*METHODS, *RULES]]
+    sent = {each.name: each.sends for each in own}
+    # A rule of TorchJD sends what the method sends that it is like, whatever its hyper-parameters.
+    return own + [_listed(name, sent[method_class(name).rates_of]) for name in torchjd_names()]
+
+
+def print_methods(console: Console, as_json: bool) -> None:
+    """The list as a table or as JSON."""
+    rows = listed()
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("method", "family", "needs", "hyper-parameters of its own"):
+        table.add_column(title, overflow="fold")
+    for title in ("down", "up", "extra"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        needs = "reference" if row.reference else ""
+        counts = (f"{count:,}" for count in (row.sends.down, row.sends.up, row.sends.extra))
+        table.add_row(row.name, row.family, needs, ", ".join(row.hyperparameters), *counts)
+    console.print(table)
+    model = rows[0].sends.model
+    console.print(
+        f"down, up: scalars per client and round, for a model of {model:,} parameters and 3 tasks. "
+        "extra: those besides the model and its update.",
+        highlight=False,
+    )
+
+
+def _listed(name: str, sends: Communication) -> Listed:
+    cls = method_class(name)
+    fields = [each.name for each in dataclasses.fields(cls) if each.init]
+    return Listed(
+        name=name,
+        family=_family(cls),
+        reference="reference" in fields,
+        preferences="preferences" in fields,
+        hyperparameters=[each for each in fields if each not in COMMON],
+        sends=sends,
+    )
+
+
+def _family(cls: type[Method]) -> str:
+    if issubclass(cls, ReportingMethod):
+        return "loss-only"
+    return "fixed weights" if issubclass(cls, Uniform) else "gradient"
+
+
+COMMON = {each.name for each in dataclasses.fields(PreferenceMethod)} | {
+    "reference",
+    "watch",
+    "watch_slack",
+    "watch_margin",
+}
+"""What belongs to the parts around a method, or has a column of its own."""

@@ -1,0 +1,324 @@
+"""TorchJD's rules as methods, named "torchjd:UPGrad" after their classes; needs the extra `torchjd`.
+
+| kind of rule                  | what it sees                                    | communication |
+|-------------------------------|-------------------------------------------------|---------------|
+| aggregator ("UPGrad")         | the mean task updates, as FSMGDA                | FSMGDA's      |
+| weighting ("UPGradWeighting") | a Gram matrix of task gradients, as FedCMOO     | FedCMOO's     |
+| scalarizer ("STCH")           | the reported losses                             | FedHV's       |
+
+The numbers of a rule's constructor are hyper-parameters of the method; its vector of preferences or weights is the
+field `preferences`. A name that is an aggregator's and a scalarizer's is the aggregator's. Rules that keep a state of
+their own between calls are not available: a checkpoint could not hold it. TorchJD is described in P. Quinton and
+V. Rey, Jacobian Descent for Multi-Objective Optimization, 2024.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhv.methods.base import Conversation, Method, State
+from fedhv.methods.fedcmoo import FedCMOO
+from fedhv.methods.preferences import check_number, checked_preferences, shares
+from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
+from fedhv.problem.parameters import Layout
+from fedhv.problem.random import Purpose
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.requests import TaskGradientReplies, TaskUpdates
+from fedhv.support.errors import FedHVError, InputError, diverged, unknown
+
+PREFIX = "torchjd:"
+OURS = {"DWA": "dwa", "FAMO": "famo", "IMTLL": "imtl-l", "UW": "uncertainty"}
+"""Rules of TorchJD that keep a state, and our own methods of the same kind, whose state is in the checkpoint."""
+VECTORS = ("pref_vector", "weights")
+"""What constructors call a vector of preferences."""
+
+
+class TorchJDRule:
+    """A method that is a rule of TorchJD: how the rule is made of the method's fields."""
+
+    rule: ClassVar[type]
+    options: ClassVar[tuple[str, ...]]
+    vector: ClassVar[str | None]
+
+    def make(self, present: Tensor) -> Any:
+        """The rule with its hyper-parameters, for the tasks that are there, of which `present` has the numbers."""
+        arguments = {name: getattr(self, name) for name in self.options}
+        p = getattr(self, "preferences", None)
+        if self.vector is not None and (p is not None or _required(self.rule, self.vector)):
+            arguments[self.vector] = shares(None if p is None else [p[i] for i in present.tolist()], len(present))
+        return self.rule(**arguments)
+
+    def try_on(self, stat: Tensor) -> None:
+        """Refuse hyper-parameters that the rule refuses, when it is made or at its first use."""
+        try:
+            with torch.random.fork_rng(devices=[]):
+                self.make(torch.arange(len(stat)))(stat)
+        except (ImportError, TypeError, ValueError) as error:
+            name = getattr(self, "label", self.rule.__name__)
+            raise InputError(f"Method '{name}' could not be made: {' '.join(str(error).split())}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # classes that are made here are found again by their name
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}  # type: ignore[arg-type]
+        return _again, (getattr(self, "name", ""), values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnUpdates(TorchJDRule, Method):
+    """An aggregator on the mean task updates: m local trajectories and m uploads, as FSMGDA.
+
+    The aggregator sees the mean task gradients along the local trajectories, J = −U/(η_ℓ K). One that combines its
+    rows by weights moves the heads by the same weights; any other moves a head by 1/m. The length of its result is
+    TorchJD's: that of a sum for some rules, of a mean for others, which `server_lr` has to make up for.
+    """
+
+    rates_of: ClassVar[str] = "fsmgda"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if hasattr(self, "preferences"):
+            object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
+
+    def check(self, tasks: int) -> None:
+        """The rule can be made for this number of tasks."""
+        check_number(self.label, getattr(self, "preferences", None), tasks)
+        self.try_on(torch.eye(tasks, dtype=torch.float64))
+
+    def round(self, state: State) -> Conversation:
+        """One round: a step along the aggregate of the task updates."""
+        replies = yield TaskUpdates(state.model)
+        U, layout, local = replies.mean_updates, replies.layout, replies.cohort.local
+        length = self.local_lr * local.steps
+        # A task that nobody of the cohort has took no step: it is no row of J, and has no weight in this round.
+        present = replies.present.nonzero().flatten()
+        J = layout.shared(U).double()[present.to(U.device)] / -length
+        if not bool(J.isfinite().all()):
+            raise diverged("The clients' task updates are")
+        rule, w = self.make(present), torch.zeros(len(U))
+        with _seeded(replies.cohort):
+            if hasattr(rule, "gramian_weighting"):  # the product is taken where the updates are
+                w[present] = rule.gramian_weighting((J @ J.T).cpu()).float()
+                step = w.to(U) @ U
+            elif _weighs(rule):
+                w[present] = rule.weighting(J.cpu()).float()
+                step = w.to(U) @ U
+            else:
+                w[present] = 1 / len(present)
+                step = _with_shared(w.to(U) @ U, -length * rule(J.cpu()), layout)
+        return State(model=state.model + self.server_lr * step, weights=w, record={"weights": w})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnGram(TorchJDRule, FedCMOO):
+    """A weighting on the Gram matrix of task gradients that FedCMOO estimates, with FedCMOO's two exchanges.
+
+    The matrix is scaled to a mean diagonal of one and made positive semidefinite. The weights are brought to the
+    simplex: negative ones become zero, and they sum to one.
+
+    Attributes:
+        extra_upload: The size of the compressed gradients in units of the shared parameters.
+    """
+
+    rates_of: ClassVar[str] = "fedcmoo"
+
+    iterations: int = field(default=1, init=False)
+    step_size: float = field(default=1.0, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if hasattr(self, "preferences"):
+            object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
+
+    def check(self, tasks: int) -> None:
+        """The rule can be made for this number of tasks."""
+        check_number(self.label, getattr(self, "preferences", None), tasks)
+        self.try_on(torch.eye(tasks, dtype=torch.float64))
+
+    def _weights(self, gram: np.ndarray, gradients: TaskGradientReplies, before: np.ndarray) -> np.ndarray:
+        """FedCMOO leaves out tasks that nobody of the cohort has; so do the preferences then."""
+        p, method = getattr(self, "preferences", None), self
+        if p is not None and gradients.shares is not None:
+            there = [value for value, here in zip(p, gradients.present.tolist(), strict=True) if here]
+            changes: dict[str, Any] = {"preferences": tuple(there)}
+            method = dataclasses.replace(self, **changes)
+        return FedCMOO._weights(method, gram, gradients, before)
+
+    def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """The rule's weights in the place of FedCMOO's projected descent; those before where it finds none."""
+        G = _semidefinite(gram)
+        if G is None:
+            return w
+        found = np.maximum(self.make(torch.arange(len(w)))(torch.from_numpy(G)).numpy(), 0)
+        return np.asarray(found / found.sum()) if 0 < found.sum() < np.inf else w
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnReports(TorchJDRule, LossRule):
+    """A scalarizer on the reported losses: its gradient there, divided by the sum of its absolute values.
+
+    That is the simplex where the gradient has no negative entry.
+    """
+
+    def check(self, tasks: int) -> None:
+        """The rule can be made for this number of tasks."""
+        super().check(tasks)
+        self.try_on(torch.ones(tasks, dtype=torch.float64))
+
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+        """The gradient of the scalarizer."""
+        f = losses.clamp(min=SMALLEST).requires_grad_()
+        with torch.enable_grad():
+            (w,) = torch.autograd.grad(self.make(torch.arange(len(f)))(f), f)
+        size = w.abs().sum()
+        return (w / size if 0 < size < float("inf") else self.shares(len(f))), {}
+
+
+def torchjd_method(name: str) -> type[Method]:
+    """The method of a name such as "torchjd:UPGrad"."""
+    rules = _rules()
+    rule = name.removeprefix(PREFIX)
+    if rule not in rules:
+        raise unknown("rule of TorchJD", rule, [each for each in rules if _lacks(rules[each]) is None])
+    lack = _lacks(rules[rule])
+    if lack is not None:
+        hint = f" Use the method '{OURS[rule]}'." if rule in OURS else ""
+        raise InputError(f"TorchJD's {rule} is not available as a method: {lack}.{hint}")
+    return _class(rule)
+
+
+def torchjd_names() -> list[str]:
+    """The names of all rules of TorchJD that can be methods; none where it is not installed."""
+    try:
+        rules = _rules()
+    except InputError:
+        return []
+    return [f"{PREFIX}{name}" for name, rule in rules.items() if _lacks(rule) is None]
+
+
+def _again(name: str, values: Mapping[str, Any]) -> Method:
+    return torchjd_method(name)(**values)
+
+
+@cache
+def _rules() -> dict[str, type]:
+    """TorchJD's rules by name, aggregators and weightings before scalarizers."""
+    try:
+        from torchjd import aggregation, scalarization
+    except ImportError:
+        raise InputError("This method needs TorchJD. Install it with: pip install 'fedhv[torchjd]'.") from None
+    found = {name: getattr(aggregation, name) for name in aggregation.__all__}
+    found = {name: getattr(scalarization, name) for name in scalarization.__all__} | found
+    return {name: rule for name, rule in sorted(found.items()) if not inspect.isabstract(rule)}
+
+
+def _lacks(rule: type) -> str | None:
+    """Why a rule cannot be a method; None where it can."""
+    from torchjd import aggregation
+
+    if hasattr(rule, "reset"):
+        return "it keeps a state between calls that a checkpoint could not hold"
+    if issubclass(rule, aggregation.Weighting):
+        if rule.__name__.removesuffix("Weighting") in ("PCGrad", "Random"):
+            return "it draws at random; use the aggregator"
+        if "gramian" not in inspect.signature(rule.forward).parameters:
+            return "it does not weigh by a Gram matrix; use the aggregator"
+    for each in _parameters(rule):
+        if each.default is each.empty and each.name not in VECTORS and not _number(each):
+            return f"its `{each.name}` is no number"
+    return None
+
+
+@cache
+def _class(name: str) -> type[Method]:
+    """The method's class, a dataclass with the constructor's numbers as fields."""
+    from torchjd import aggregation
+
+    rule = _rules()[name]
+    base: type[Method] = OnReports
+    if issubclass(rule, aggregation.Weighting):
+        base = OnGram
+    elif issubclass(rule, aggregation.Aggregator):
+        base = OnUpdates
+    parameters = _parameters(rule)
+    vector = next((each.name for each in parameters if each.name in VECTORS), None)
+    numbers = [each for each in parameters if _number(each)]
+    fields: list[Any] = [
+        (each.name, Any) if each.default is each.empty else (each.name, Any, field(default=each.default))
+        for each in numbers
+    ]
+    if vector is not None and base is not OnReports:
+        fields.append(("preferences", Any, field(default=None)))
+    namespace = {
+        "__doc__": f"TorchJD's {name}. {inspect.getdoc(base) or ''}",
+        "__module__": __name__,
+        "name": PREFIX + name,
+        "rule": rule,
+        "options": tuple(each.name for each in numbers),
+        "vector": vector,
+    }
+    cls: type[Method] = dataclasses.make_dataclass(
+        f"TorchJD{name}", fields, bases=(base,), frozen=True, kw_only=True, namespace=namespace
+    )
+    return cls
+
+
+def _parameters(rule: type) -> list[inspect.Parameter]:
+    return list(inspect.signature(rule).parameters.values())
+
+
+def _required(rule: type, name: str) -> bool:
+    return any(each.name == name and each.default is each.empty for each in _parameters(rule))
+
+
+def _number(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is a number or a word, which a TOML file can hold."""
+    if parameter.default is not parameter.empty and parameter.default is not None:
+        return isinstance(parameter.default, int | float | str)
+    kind = parameter.annotation
+    words = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    return words.split(" ")[0] in ("int", "float")
+
+
+def _weighs(rule: Any) -> bool:
+    """Whether an aggregator combines its rows by weights, and does nothing else."""
+    from torchjd.aggregation import WeightedAggregator
+
+    return isinstance(rule, WeightedAggregator)
+
+
+@contextmanager
+def _seeded(cohort: Cohort) -> Iterator[None]:
+    """Rules that draw, draw from the run's own stream of this round; one that fails ends the run with its reason."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(cohort.torch_seed(Purpose.METHOD))
+            yield
+    except (ValueError, RuntimeError) as error:
+        raise FedHVError(f"TorchJD failed in round {cohort.round + 1}: {' '.join(str(error).split())}") from error
+
+
+def _with_shared(vector: Tensor, shared: Tensor, layout: Layout) -> Tensor:
+    """The vector with another shared part."""
+    mine = torch.cat([torch.full((n,), k < 0) for n, k in zip(layout.sizes, layout.owners, strict=True)])
+    result = vector.clone()
+    result[mine.to(vector.device)] = shared.to(vector)
+    return result
+
+
+def _semidefinite(gram: np.ndarray) -> np.ndarray | None:
+    """The nearest positive semidefinite matrix, with a mean diagonal of one; None where there is nothing to scale."""
+    if not np.isfinite(gram).all():
+        return None
+    values, vectors = np.linalg.eigh(gram / 2 + gram.T / 2)
+    G = (vectors * np.maximum(values, 0)) @ vectors.T
+    size = np.trace(G) / len(G)
+    return np.asarray(G / size) if size > 0 else None

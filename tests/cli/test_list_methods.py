@@ -1,0 +1,53 @@
+"""`fedhv list methods`: family, needs and what is sent, counted from the requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedhv import FSMGDA, FedHV, Uniform
+from fedhv.methods import METHODS, RULES, make_method
+from fedhv.simulation.communication import TASKS, communication
+
+
+def test_every_method_is_listed_with_what_it_needs_and_sends(command):
+    rows = {row["name"]: row for row in json.loads(command("list", "methods", "--json").out)}
+    assert [*METHODS, *RULES] == list(rows)[: len(METHODS) + len(RULES)]
+    assert {name for name, row in rows.items() if row["reference"]} == {"fedhv"}
+    for name in RULES:
+        assert rows[name]["family"] == rows["fedhv"]["family"] == "loss-only"
+        assert rows[name]["extra"] == rows["fedhv"]["extra"] == 2 * TASKS
+    assert rows["fsmgda"]["family"] == rows["fedcmoo"]["family"] == "gradient"
+    assert rows["stch"]["hyperparameters"] == ["mu"]
+    assert rows["uniform"]["extra"] == 0
+
+
+def test_the_table_names_the_methods_and_what_the_counts_are_of(command):
+    done = command("list", "methods")
+    assert done.code == 0
+    assert "fedhv-moving" in done.out
+    assert "scalars per client and round, for a model of 1,030 parameters and 3 tasks" in " ".join(done.out.split())
+
+
+def test_another_word_is_refused(command):
+    done = command("list", "method")
+    assert done.code == 2
+    assert "Did you mean 'methods'?" in done.err
+
+
+def test_communication_by_hand():
+    d, shared, head = 1030, 1000, 10
+    assert communication(Uniform()).extra == 0
+    assert communication(FedHV()).down == communication(FedHV()).up == d + TASKS
+    assert communication(FSMGDA()).up == TASKS * (shared + head)
+    assert communication(make_method("fedcmoo")).exchanges == 3
+
+
+def test_rules_of_torchjd_are_listed_where_it_is_installed(command):
+    pytest.importorskip("torchjd")
+    rows = {row["name"]: row for row in json.loads(command("list", "methods", "--json").out)}
+    assert rows["torchjd:IMTLG"]["up"] == rows["fsmgda"]["up"]
+    assert rows["torchjd:MGDAWeighting"]["up"] == rows["fedcmoo"]["up"]
+    assert rows["torchjd:STCH"]["up"] == rows["fedhv"]["up"]
+    assert sum(name.startswith("torchjd:") for name in rows) > 20
