@@ -65,7 +65,7 @@ class RowFile:
 
     def _fill(self, rows: np.ndarray, position: int) -> None:
         """Read on until the rows are full."""
-        view = memoryview(rows.reshape(-1).view(np.uint8))
+        view = rows.reshape(-1).view(np.uint8).data
         start = self._offset + position * self._array.strides[0]
         done = 0
         while done < len(view):
