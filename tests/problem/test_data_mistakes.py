@@ -118,7 +118,7 @@ TABLES = [
     (lambda: made(hub(), inputs=["aeg"]), r"^Unknown column 'aeg'\. Did you mean 'age'\?$"),
     (
         lambda: made(hub(), inputs="sex"),
-        r"^Column 'sex' should hold numbers\. Found text; make token ids or class numbers of it first, with dataset.map",
+        r"^Column 'sex' should hold numbers\. Found text; make token ids or class numbers of it first, ",
     ),
     (
         lambda: made(hub(age=[[1], [1, 2], [1], [1]]), inputs="age"),

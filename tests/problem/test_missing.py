@@ -1,4 +1,4 @@
-"""Missing labels: how they are said, what examples know of them, and that nothing computes with them by mistake."""
+"""Missing labels: how they are said, what examples know of them, and what is refused."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 
 from fedhv import Benchmark, Clients, Examples, InputError, Problem, Task, classification, multilabel, regression
 from fedhv.problem.missing import rows
-from fedhv.protocol.client import Client
 from fedhv.runs.config import strata_columns
 
 from .ward import Net, arrays
@@ -230,12 +229,3 @@ def test_a_node_may_lack_labels_that_other_nodes_have():
 
     node = Node(model=Net, tasks=[RISK, STAY], examples=(X, [None, [1.0, 2, 3, 4]]))
     assert not node.problem().train.labelled[0].any()
-
-
-def test_nothing_trains_with_missing_labels_yet():
-    problem = made([COMPLETE, (X, [[0, NAN, NAN, 1], [1.0, 2, 3, 4]])])
-    with pytest.raises(InputError, match=r"2 of 8 training labels of task 'risk' are missing, which no method takes"):
-        Client(problem)
-    problem = made([COMPLETE], test=(X, [[0, 1, 0, 1], [1.0, NAN, 3, 4]]))
-    with pytest.raises(InputError, match=r"1 of 4 test labels of task 'stay' are missing"):
-        Client(problem)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedhv import Examples, InputError, Problem, padded
+from fedhv import Examples, FedHVError, InputError, Problem, padded
 from fedhv.engines import choose_engine
 from fedhv.problem import arrays as reading
 from fedhv.problem import joining, stored
+from fedhv.problem.mapped import RowFile
 from fedhv.problem.stored import Collated, Joined, Rows
 
 from .ward import TASKS, Net, Words, arrays, clients, sentences, trained
@@ -55,24 +56,68 @@ def test_a_view_of_a_memory_map_is_not_in_memory(tmp_path):
     assert Rows(np.zeros((3, 2))).resident
 
 
-def test_pages_are_given_back_and_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "MAPPED", 0)
+def test_rows_are_read_from_the_file_and_not_through_the_map(tmp_path):
+    x, _ = arrays(20)
+    mapped = on_disk(tmp_path, "x", x)
+    file = RowFile.open(mapped)
+    for positions in ([7, 3], [4, 5, 6], [19], list(range(20)), []):
+        assert np.array_equal(file.read(np.array(positions, np.int64)), x[positions])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda m: m[5:],
+        lambda m: m[::2],
+        lambda m: np.asarray(m)[3:9],
+        lambda m: m.reshape(20, 2, 2),
+        lambda m: m[4:, 0],
+    ],
+)
+def test_views_of_a_memory_map_know_where_their_rows_are(tmp_path, view):
+    x, _ = arrays(20)
+    part = view(on_disk(tmp_path, "x", x))
+    index = np.arange(len(part))[::-1]
+    assert np.array_equal(RowFile.open(part).read(index), view(x)[index])
+
+
+def test_a_file_with_a_header(tmp_path):
+    x, _ = arrays(20)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert np.array_equal(RowFile.open(mapped).read(np.array([19, 0])), x[[19, 0]])
+    assert torch.equal(Examples.of(mapped, []).inputs[[2, 5]], torch.from_numpy(x[[2, 5]]))
+
+
+@pytest.mark.parametrize("hide", ["columns", "gone", "replaced", "private", "system"])
+def test_the_map_is_read_where_its_file_cannot_be(tmp_path, monkeypatch, hide):
+    x, _ = arrays(20)
+    mapped = on_disk(tmp_path, "x", x)
+    if hide == "columns":
+        mapped, x = mapped.T, x.T
+    elif hide == "gone":
+        (tmp_path / "x").unlink()
+    elif hide == "replaced":
+        (tmp_path / "x").unlink()
+        on_disk(tmp_path, "x", x + 1)
+    elif hide == "private":
+        mapped = np.memmap(tmp_path / "x", dtype=np.float32, mode="c", shape=x.shape)
+        mapped[4] = x[4] = 5
+    else:
+        monkeypatch.delattr("os.preadv")
+    assert RowFile.open(mapped) is None
+    assert torch.equal(Rows(mapped)[[3, 1]], torch.from_numpy(x[[3, 1]].copy()))
+
+
+def test_a_file_that_was_cut_off_during_a_run_is_said(tmp_path):
     x, _ = arrays(20)
     rows = Rows(on_disk(tmp_path, "x", x))
-    for _ in range(3):
-        assert torch.equal(rows[[7, 3]], torch.from_numpy(x[[7, 3]]))
-    assert rows._touched == 0
-
-
-def test_changes_that_live_in_memory_alone_are_not_given_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "MAPPED", 0)
-    x, _ = arrays(20)
-    on_disk(tmp_path, "x", x)
-    mine = np.memmap(tmp_path / "x", dtype=np.float32, mode="c", shape=x.shape)
-    mine[4] = 5
-    rows = Rows(mine)
-    assert rows[[4]].tolist() == [[5] * 4]
-    assert rows[[4]].tolist() == [[5] * 4]
+    with open(tmp_path / "x", "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(
+        FedHVError, match=r"^The memory map's file ends before row 12\. It was changed during the run\.$"
+    ):
+        rows.read(np.array([12]))
 
 
 def test_nan_on_disk_is_refused_with_its_row_when_it_is_read(tmp_path):

@@ -128,7 +128,7 @@ def test_nan_in_one_part_is_refused():
 
 
 def test_no_parts_are_refused():
-    with pytest.raises(InputError, match="inputs should have at least one part. Found an empty dict"):
+    with pytest.raises(InputError, match=r"inputs should have at least one part\. Found an empty dict"):
         Examples.of({}, [])
 
 

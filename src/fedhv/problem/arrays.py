@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.frames import frame_numbers, is_frame, is_series, series_numbers
+from fedhv.problem.mapped import memory_map
 from fedhv.problem.objects import object_numbers, ragged
-from fedhv.problem.stored import Rows, Stored, as_float32, memory_map
+from fedhv.problem.stored import Rows, Stored, as_float32
 from fedhv.problem.trees import Inputs
 from fedhv.support.errors import InputError
 
@@ -20,20 +21,20 @@ LARGE = 2**26
 """Bytes of an array from which on it stays as it is: converting or joining smaller ones makes them faster to read."""
 
 
-def as_inputs(values: Any, what: str = "inputs") -> Inputs:
-    """Inputs of one or several parts. Arrays on disk, and large ones, are not copied."""
+def as_inputs(values: Any, what: str = "inputs", large: int = LARGE) -> Inputs:
+    """Inputs of one or several parts. Arrays on disk, and those of more than `large` bytes, are not copied."""
     if isinstance(values, Mapping):
         if not values:
             raise InputError(f"The {what} should have at least one part. Found an empty dict.")
-        return {str(name): as_inputs(each, f"{what} '{name}'") for name, each in values.items()}
+        return {str(name): as_inputs(each, f"{what} '{name}'", large) for name, each in values.items()}
     if isinstance(values, tuple) and values and all(getattr(each, "ndim", 0) > 0 for each in values):
-        return tuple(as_inputs(each, f"{what} {i}") for i, each in enumerate(values))
+        return tuple(as_inputs(each, f"{what} {i}", large) for i, each in enumerate(values))
     if isinstance(values, Stored):
         return values
     values = _plain(values, what)
     if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind in "fiub":
         converted = values.dtype.kind == "f" and values.dtype != np.float32
-        if memory_map(values) is not None or (converted and values.nbytes > LARGE):
+        if memory_map(values) is not None or (converted and values.nbytes > large):
             return Rows(values)
     return _many(values, what)
 

@@ -128,7 +128,7 @@ class Problem(Benchmark):
         """
         tasks = tuple(tasks)
         check_tasks(name, tasks)
-        parts = [as_examples(f"client {k}'s examples", each, collate) for k, each in enumerate(clients)]
+        parts = [as_examples(f"client {k}'s examples", each, collate, large=0) for k, each in enumerate(clients)]
         if not parts:
             raise InputError(f"Problem '{name}' should have at least one client. Found none.")
         parts = [checked(name, f"client {k}'s", part, tasks) for k, part in enumerate(parts)]

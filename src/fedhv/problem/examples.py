@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.problem.arrays import as_inputs, as_targets
+from fedhv.problem.arrays import LARGE, as_inputs, as_targets
 from fedhv.problem.items import read_items
 from fedhv.problem.missing import Masks, as_masks
 from fedhv.problem.stored import Collated, Stored
@@ -44,6 +44,7 @@ class Examples:
         targets: Sequence[Any],
         labelled: Sequence[Any] | None = None,
         collate: Collate | None = None,
+        large: int = LARGE,
     ) -> Examples:
         """Examples from arrays, tensors or pandas' columns; real numbers become float32, as the model's parameters are.
 
@@ -53,13 +54,14 @@ class Examples:
             labelled: For every task None or booleans, False where a label is missing.
             collate: Makes a minibatch from a list of entries of `inputs`, which may then differ in length;
                 `fedhv.padded` pads them.
+            large: An array of more bytes is not converted now, but minibatch by minibatch.
 
         Example:
             >>> examples = Examples.of(np.zeros((3, 5)), [[0, 1, 1], [0.5, np.nan, 2.0]])
             >>> len(examples)
             3
         """
-        held = as_inputs(inputs) if collate is None else Collated(inputs, collate)
+        held = as_inputs(inputs, large=large) if collate is None else Collated(inputs, collate)
         first = leaves(held)[0]
         made = tuple(as_targets(each, len(first)) for each in targets)
         return cls(held, made, as_masks(labelled, made))

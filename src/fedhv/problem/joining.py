@@ -18,7 +18,7 @@ from fedhv.problem.trees import leaves, rebuild, structure
 from fedhv.support.errors import InputError
 
 
-def as_examples(whose: str, given: Any, collate: Collate | None = None) -> Examples:
+def as_examples(whose: str, given: Any, collate: Collate | None = None, large: int = LARGE) -> Examples:
     """Inputs and a list of targets, as a user gives them; or examples; or a torch `Dataset`."""
     if isinstance(given, Examples):
         return given
@@ -33,7 +33,7 @@ def as_examples(whose: str, given: Any, collate: Collate | None = None) -> Examp
         raise InputError(
             f"Problem: the targets of {whose} should be a list, an array for every task. {_found(targets)}"
         )
-    return Examples.of(inputs, list(targets), collate=collate)
+    return Examples.of(inputs, list(targets), collate=collate, large=large)
 
 
 def _found(given: Any) -> str:
@@ -56,12 +56,10 @@ def _joined(column: Sequence[Any]) -> Any:
     """One part of the inputs of all clients."""
     if isinstance(column[0], Collated):
         return Collated(Chain([each.items for each in column]), column[0].collate)
-    if len(column) == 1:
-        return column[0]
-    tensors = [each for each in column if isinstance(each, Tensor)]
-    if len(tensors) == len(column) and sum(each.nbytes for each in tensors) <= LARGE:
-        return torch.cat(tensors)
-    return Joined(column)
+    small = sum(each.nbytes for each in column) <= LARGE
+    if small and all(isinstance(each, Tensor) or each.resident for each in column):
+        return torch.cat([each if isinstance(each, Tensor) else each[:] for each in column])
+    return column[0] if len(column) == 1 else Joined(column)
 
 
 def _masks(parts: Sequence[Examples]) -> tuple[Tensor | None, ...] | None:

@@ -19,7 +19,6 @@ from fedhv.problem.tasks import Task
 from fedhv.support.errors import InputError
 
 if TYPE_CHECKING:
-    from fedhv.problem.benchmark import Benchmark
     from fedhv.problem.clients import Clients
     from fedhv.problem.examples import Examples
 
@@ -121,18 +120,3 @@ def whole_classes(tasks: Sequence[Task], examples: Examples) -> Examples:
         for task, target in zip(tasks, examples.targets, strict=True)
     )
     return replace(examples, targets=targets)
-
-
-def refuse_missing_labels(problem: Benchmark) -> None:
-    """Refuse to train or evaluate where labels are missing: losses, reports and averages would count them as zeros.
-
-    This is the only place that refuses them.
-    """
-    for split, examples in (("training", problem.train), ("test", problem.test)):
-        for task, mask in zip(problem.tasks, examples.labelled or (), strict=False):
-            if mask is not None:
-                gone = int((~mask).sum())
-                raise InputError(
-                    f"Problem '{problem.name}': {gone} of {mask.numel()} {split} labels of task '{task.name}' are "
-                    "missing, which no method takes yet. Leave these examples or this task out."
-                )

@@ -7,7 +7,6 @@ tensors, as a tensor does, so that whoever reads examples need not know which on
 
 from __future__ import annotations
 
-import mmap
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -17,15 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.problem.mapped import RowFile, memory_map
 from fedhv.problem.trees import Inputs, leaves, tree_map
 from fedhv.support.errors import InputError
 
 CHECKED = 2**22
 """Numbers that are looked at together when an array is checked: copies of a whole one would double its memory."""
-MAPPED = 2**26
-"""Bytes of a memory map that may be resident before its pages are given back."""
-AROUND = 2**17
-"""Bytes that a system may map around each row that is read."""
 
 
 class Stored(ABC):
@@ -63,8 +59,7 @@ class Rows(Stored):
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
-        self._map = _pages(array)
-        self._touched = 0
+        self._file = RowFile.open(array)
 
     @property
     def resident(self) -> bool:
@@ -77,6 +72,11 @@ class Rows(Stored):
         return self.array.shape
 
     @property
+    def nbytes(self) -> int:
+        """The array's."""
+        return self.array.nbytes
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type of what is read."""
         return _tensor(self.array[:0]).dtype
@@ -86,9 +86,7 @@ class Rows(Stored):
 
     def read(self, positions: np.ndarray) -> Tensor:
         """The rows at these positions."""
-        tensor = _tensor(self.array[positions])
-        if self._map is not None:
-            self._release(len(positions))
+        tensor = _tensor(self.array[positions] if self._file is None else self._file.read(positions))
         if not self.resident and not finite(tensor):
             rows = torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1)
             where = int(positions[int((~rows).nonzero()[0])])
@@ -112,14 +110,6 @@ class Rows(Stored):
             if not finite(_tensor(self.array[start : start + step])):
                 raise InputError("expected finite inputs. Found NaN or infinity; clean the data first.")
 
-    def _release(self, rows: int) -> None:
-        """Give the pages back that were read: mapped ones count as this process's memory until the system is short."""
-        assert self._map is not None
-        self._touched += rows * (AROUND + self.array[:1].nbytes)
-        if self._touched > MAPPED:
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
-
 
 class Joined(Stored):
     """Several clients' inputs one after the other, each where it is: nothing is concatenated."""
@@ -135,6 +125,11 @@ class Joined(Stored):
     def resident(self) -> bool:
         """Whether every part lies in memory."""
         return all(isinstance(part, Tensor) or part.resident for part in self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """All parts' together."""
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -290,22 +285,8 @@ def check_finite(leaf: Any) -> None:
 
 def _tensor(array: np.ndarray) -> Tensor:
     """A piece of an array as a tensor, whatever its precision and byte order."""
-    native = np.array(array, dtype=array.dtype.newbyteorder("="))  # a copy that torch may write to
+    native = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])  # torch wants arrays that it may write to
     return as_float32(torch.from_numpy(native))
-
-
-def memory_map(array: Any) -> np.memmap | None:
-    """The memory map that an array is a view of."""
-    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
-        array = array.base
-    return array if isinstance(array, np.memmap) else None
-
-
-def _pages(array: np.ndarray) -> Any:
-    """The mapped file whose pages may be given back: not one whose changes live in memory alone."""
-    mapped = memory_map(array)
-    kept = mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED")
-    return None if kept else getattr(mapped, "_mmap", None)
 
 
 def _found(made: Any) -> str:
