@@ -36,7 +36,7 @@ def test_answers_come_in_order_and_tasks_are_made_only_when_they_may_be(pool, wo
         return i
 
     for answer in pool(lambda i: i * i, workers).results(task, 12, ahead=ahead):
-        taken.append(answer)
+        taken += [answer]
     assert taken == [i * i for i in range(12)]
     assert made == list(range(12))
 
