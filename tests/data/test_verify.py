@@ -120,7 +120,7 @@ def test_arrays_of_other_lists_are_found(tmp_path):
     path.write_text(path.read_text().replace("000001.jpg 0", "000001.jpg 2"))
     found = {f.path.name: f for f in verify(tmp_path) if f.dataset == "CelebA"}
     assert {found[f"celeba-32x32-{split}.npz"].state for split in ("train", "test")} == {"damaged"}
-    assert "made by other lists; a run makes it again from the JPEGs" in found["celeba-32x32-train.npz"].detail
+    assert "of another list. Delete it" in found["celeba-32x32-train.npz"].detail
     assert found["img_align_celeba"].state == "readable"
     path.write_text("nonsense")
     found = {f.path.name: f.state for f in verify(tmp_path) if f.dataset == "CelebA"}
