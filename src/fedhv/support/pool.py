@@ -24,7 +24,6 @@ from fedhv.support.errors import FedHVError
 from fedhv.support.signals import blocked
 
 ATTEMPTS = 3
-"""A task whose worker died is given to another worker, until this many have died."""
 SECONDS_BETWEEN_TICKS = 0.25
 SECONDS_BETWEEN_CHECKS = 1.0
 """How soon a worker notices that its parent is gone."""
@@ -54,14 +53,15 @@ class Pool:
     """Processes that answer tasks. They start with the first task and stay until `close`.
 
     Args:
-        start: Called once in every worker; returns the function that answers a task. A forked worker inherits what
-            `start` refers to, a spawned one receives it pickled.
+        start: Called in every worker before its first task; returns the function that answers a task. A forked worker
+            inherits what `start` refers to, a spawned one receives it pickled.
         count: The number of workers.
         fork: Whether workers are forked; otherwise they are spawned, which every system can do and CUDA needs.
         graceful: Whether a task that runs when the pool closes ends with KeyboardInterrupt and is waited for, because
             it saves its work; otherwise its worker is killed. Only graceful workers may start processes themselves.
         warn: Called with a sentence when a worker died and its task is repeated.
         remedy: A sentence for the error about a task that ended its worker every time.
+        attempts: A task whose worker died is given to another worker, until this many have died.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Pool:
         graceful: bool = False,
         warn: Callable[[str], None] = lambda sentence: None,
         remedy: str = "",
+        attempts: int = ATTEMPTS,
     ) -> None:
+        self._attempts = attempts
         self._start, self._count, self._graceful, self._warn, self._remedy = start, count, graceful, warn, remedy
         self._context: Any = multiprocessing.get_context("fork" if fork else "spawn")
         self._forks = fork
@@ -119,8 +121,9 @@ class Pool:
                         except (EOFError, OSError):
                             self._remove(worker)
                             deaths[number] += 1
-                            if deaths[number] == ATTEMPTS:
-                                died = f"{name(number)} ended its worker process {ATTEMPTS} times (out of memory?)."
+                            if deaths[number] == self._attempts:
+                                times = f" {self._attempts} times" if self._attempts > 1 else ""
+                                died = f"{name(number)} ended its worker process{times} (out of memory?)."
                                 raise FedHVError(f"{died} {self._remedy}".strip()) from None
                             self._warn(f"A worker process died. {name(number)} is repeated.")
                             waiting.insert(0, number)
@@ -133,6 +136,11 @@ class Pool:
         finally:
             if any(worker.task is not None for worker in self._workers):
                 self.close()  # or answers that nobody awaits would be taken for those of the next tasks
+
+    def ask(self, task: Any, name: str = "The task") -> Any:
+        """The answer to a single task."""
+        (answer,) = self.results(lambda _: task, 1, name=lambda _: name)
+        return answer
 
     def _hire(self, count: int) -> None:
         """Start workers until there are this many."""
@@ -210,8 +218,14 @@ def _work(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     state = _State()
     threading.Thread(target=_end_with_parent, args=(parent, state), daemon=True).start()
+    answers: list[Answer] = []
+
+    def answer(task: Any) -> Any:
+        if not answers:
+            answers.append(start())
+        return answers[0](task)
+
     with suppress(EOFError, OSError, KeyboardInterrupt):  # the pipe is closed, or a task ended as it was stopped
-        answer = start()
         while True:
             connection.send(_answered(answer, connection.recv(), state, graceful))
 
