@@ -86,10 +86,10 @@ def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, mon
     tests, answer = os.getpid(), Client.answer
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
 
-    def deadly(self, request, cohort, k):
+    def deadly(self, call, k):
         assert os.getpid() != tests
         os.kill(os.getpid(), signal.SIGKILL)
-        return answer(self, request, cohort, k)
+        return answer(self, call, k)
 
     monkeypatch.setattr(Client, "answer", deadly)  # the stacked engine does not use it for training
     dead, alive = measure(source, problem, method, choices, rounds=1)

@@ -22,7 +22,10 @@ from fedhv.methods.uniform import Uniform
 from fedhv.paper.found import Found, State
 from fedhv.paper.plan import PlannedRun, Variant
 from fedhv.paper.running import Options
-from fedhv.protocol.cohort import LocalTraining, sample_cohort
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.local import LocalTraining
+from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
 from fedhv.runs.job import one_thread
@@ -173,11 +176,10 @@ def step_seconds(benchmark: str, batch: int, device: str) -> float:
     taken = 0.0
     with one_thread(), Sequential(problem, device) as engine:
         theta = initial_state(engine, Uniform(), 0).model
-        weights = torch.full((engine.layout.tasks,), 1 / engine.layout.tasks)
-        cohort = sample_cohort(0, 0, 1, 1, LocalTraining(1, batch, 0.1))
+        call = Call(Train(theta), sample_cohort(0, 0, 1, 1, LocalTraining(1, batch, 0.1)))
         for _ in range(2):
             began = time.perf_counter()
-            engine.client.local_training(theta, weights, cohort, 0)
+            engine.client.answer(call, 0)
             if engine.device.type == "cuda":
                 torch.cuda.synchronize(engine.device)
             taken = time.perf_counter() - began

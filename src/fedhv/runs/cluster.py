@@ -95,10 +95,8 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
 
 def play(parcel: Parcel) -> tuple[Outcome, Files]:
     """On the cluster: run, go on, or read what is there; failures are answers too."""
-    from ray import cloudpickle
-
     sys.path += [place for place in parcel.path if place not in sys.path]
-    run: StudyRun = cloudpickle.loads(parcel.run)
+    run: StudyRun = _cloudpickle().loads(parcel.run)
     if parcel.mark.exists():
         return _attempt(run), {}
     with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:
@@ -129,10 +127,14 @@ def unpack(files: Files, folder: Path) -> None:
 
 
 def _parcel(run: StudyRun, mark: Path) -> Parcel:
+    absolute = replace(run, folder=run.folder.absolute())
+    return Parcel(_cloudpickle().dumps(absolute), tuple(sys.path), mark, pack(run.folder))
+
+
+def _cloudpickle() -> Any:
     from ray import cloudpickle
 
-    absolute = replace(run, folder=run.folder.absolute())
-    return Parcel(cloudpickle.dumps(absolute), tuple(sys.path), mark, pack(run.folder))
+    return cloudpickle
 
 
 def _received(reference: Any, run: StudyRun) -> Outcome:
