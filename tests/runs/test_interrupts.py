@@ -141,7 +141,7 @@ def pressed_in(number, monkeypatch, kind=Sequential, then=None):
     asked, ask = [], kind.ask_together
 
     def pressed(self, calls):
-        rounds = {cohort.round + 1 for _, cohort in calls}
+        rounds = {call.cohort.round + 1 for call in calls}
         asked.extend(sorted(rounds))
         if number in rounds:
             press()
