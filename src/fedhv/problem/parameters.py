@@ -166,7 +166,7 @@ class Network:
         if self.module.training != training:
             self.module.train(training)
         parameters = self.layout.unflatten(theta)
-        # A model that drew nothing in its first training pass is not watched again, which costs a tenth of a small step.
+        # A model that drew nothing in its first training pass is not watched again: that costs a tenth of a small step.
         draws = None if key is None or self._draws is False else Draws(key)
         with nullcontext() if draws is None else draws:
             if torch.compiler.is_compiling():
