@@ -12,7 +12,7 @@ from fedhv.methods import METHODS
 from fedhv.runs.config import load_setting, method_tables, setting_tables, shipped_settings
 from fedhv.support.declared import declared
 
-HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "flwr", "ray", "PIL", "pooch", "tensorboard", "triton"}
+HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "flwr", "ray", "PIL", "requests", "tensorboard", "triton"}
 
 CALL = """
 import json, sys

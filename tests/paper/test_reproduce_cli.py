@@ -1,26 +1,16 @@
 """`fedhv reproduce`, as a user types it."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from fedhv.cli.reproduce import _duration, _in_all
-from fedhv.paper.estimate import Forecast
-from fedhv.runs.history import read_history
+from fedhv.cli.reproduce import _duration
 
 pytestmark = pytest.mark.usefixtures("six")
 ONE = (
     "--settings", "multimnist", "--methods", "uniform,fsmgda", "--seeds", "0", "--jobs", 1, "--engine", "sequential",
     "--out", "r",
 )  # fmt: skip
-
-
-def say_that_rounds_took(folder, seconds):
-    """In the histories, from which times are estimated."""
-    for history in folder.rglob("history.jsonl"):
-        records = [record | {"seconds": seconds} for record in read_history(history.parent)]
-        history.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_the_command_runs_prints_and_writes(command, tmp_path):
@@ -76,10 +66,9 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert "77 of 77 to run; time: unknown." in done.out
     assert not (tmp_path / "r").exists()
     command("reproduce", "main", *ONE, "-q")
-    say_that_rounds_took(tmp_path / "r", 0.001)
     after = command("reproduce", "main", "--settings", "multimnist", "--seeds", "0,1", "--dry-run", "--out", "r")
-    assert "7 of 9 to run; time: about under 1 s" in after.out
-    assert "and 5 unknown" in after.out
+    assert "7 of 9 to run; time: about" in after.out
+    assert "and 5 unknown" in " ".join(after.out.split())
     listed = json.loads(command("reproduce", "main", *ONE, "--dry-run", "--json").out)
     assert (listed["to_do"], listed["unknown"]) == (0, 0)
     assert [run["state"] for run in listed["runs"]] == ["finished", "finished"]
@@ -87,43 +76,32 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert "`training.rounds` is 2 there and should be 9" in other.out
 
 
-def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command, tmp_path):
+def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command):
     command("reproduce", "main", *ONE, "-q")
-    say_that_rounds_took(tmp_path / "r", 30.0)
     wanted = ("reproduce", "main", *ONE, "--dry-run", "--rounds", 9, "--seeds", "0,1")
     done = command(*wanted)
     assert done.out.count("blocks") == 2
     said = " ".join(done.out.split())
-    assert "2 of 4 to run; time: about 9 min in all, as measured here. 2 runs are in the way: they cannot" in said
+    assert "2 of 4 to run; time: about" in said
+    assert "2 cannot be resumed, and nothing will run." in said
     tables = json.loads(command(*wanted, "--json").out)
     assert (tables["to_do"], tables["blocked"], tables["unknown"]) == (2, 2, 0)
     assert [run["blocks"] for run in tables["runs"]] == [run["state"] == "other" for run in tables["runs"]]
     assert command("reproduce", "main", *ONE, "--rounds", 9, "--seeds", "0,1").code == 2  # as was said
 
 
-def test_without_measurements_and_datasets_a_dry_run_says_roughly_how_long(command, six, monkeypatch, tmp_path):
-    monkeypatch.setattr("fedhv.paper.extrapolate.SECONDS", 0.01)
+def test_without_measurements_and_datasets_a_dry_run_says_roughly_how_long(command, six, tmp_path):
     six["multimnist"].write_text(six["multimnist"].read_text().replace("problems:benchmark", "multimnist"))
     dry = ("reproduce", "main", "--dry-run", "--out", "r", "--seeds", "0", "--data", tmp_path / "nothing")
     done = command(*dry, "--settings", "multimnist")
     assert done.code == 0
-    assert done.out.count("missing") == 5 == done.out.count("about") - 1
+    assert done.out.count("missing") == 5
     said = " ".join(done.out.split())
     assert "5 of 5 to run; time: about" in said
-    assert "roughly, extrapolated from a few steps on random images on this machine (may be off by a factor" in said
     tables = json.loads(command(*dry, "--settings", "multimnist,mnist-fmnist", "--json").out)
-    assert (tables["to_do"], tables["rough"], tables["unknown"]) == (10, 5, 5)
+    assert (tables["to_do"], tables["unknown"]) == (10, 5)
     assert tables["seconds"] > 0
     assert not (tmp_path / "r").exists()
-
-
-def test_on_a_gpu_the_estimate_is_said_to_be_too_long():
-    run = Forecast("multimnist/fedhv-seed0", "multimnist", "fedhv", 0, "missing", 0, 9, 120.0, rough=True)
-    measured = replace(run, rough=False)
-    assert _in_all([run, measured], gpu=True) == (
-        "2 of 2 to run; time: about 4 min in all, as measured here; 1 of them roughly, extrapolated from a few steps "
-        "on random images on this machine (more than it will take: a GPU computes many clients at once)."
-    )
 
 
 @pytest.mark.parametrize(

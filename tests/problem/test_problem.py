@@ -1,5 +1,7 @@
 """Problems: what poisons a run is refused where it enters."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -67,81 +69,56 @@ def test_whole_numbers_stay_as_they_are():
 # --- what is refused --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_inputs_that_are_not_finite_are_refused(value, split):
-    poisoned = examples(40, 1)
-    poisoned.inputs[3, 1] = value
-    with pytest.raises(InputError, match=r"expected finite inputs. Found NaN or infinity"):
-        benchmark(**{split: poisoned})
-
-
-def test_labels_out_of_range_are_refused_with_task_and_range():
-    poisoned = examples(40, 1)
-    poisoned.targets[1][3] = 4
-    with pytest.raises(InputError, match=r"Task 'größe' expects labels from 0 to 3. Found 0 to 4"):
-        benchmark(train=poisoned)
-
-
-def test_targets_of_another_number_are_refused():
+def poisoned(value):
     part = examples(40, 1)
-    with pytest.raises(InputError, match=r"expected targets for 2 tasks. Found 1"):
-        benchmark(train=Examples(part.inputs, part.targets[:1]))
-    with pytest.raises(InputError, match=r"expected 40 targets for task 'colour'. Found 39"):
-        benchmark(train=Examples(part.inputs, (part.targets[0][1:], part.targets[1])))
+    part.inputs[3, 1] = value
+    return part
 
 
-def test_a_problem_without_tasks_or_with_two_of_one_name_is_refused():
-    with pytest.raises(InputError, match="at least one task"):
-        benchmark(tasks=())
-    with pytest.raises(InputError, match="every task differently"):
-        benchmark(tasks=(classification("a", 3), classification("a", 4)))
+def mislabelled():
+    part = examples(40, 1)
+    part.targets[1][3] = 4
+    return part
 
 
-def test_a_split_without_examples_is_refused():
-    with pytest.raises(InputError, match="test examples: expected at least one"):
-        benchmark(test=examples(10, 1)[:0])
+def from_clients(*clients):
+    return Problem.from_clients(Small, TASKS, clients, test=arrays(4))
 
 
-def test_an_empty_client_is_refused_by_its_number():
-    with pytest.raises(InputError, match="Found client 1 empty"):
-        Problem.divide(benchmark(), Clients.of([[0], [], [1]]))
-    with pytest.raises(InputError, match="client 1's examples: expected at least one"):
-        Problem.from_clients(Small, TASKS, [arrays(3), arrays(0)], test=arrays(4))
+PART, SMALL_INPUTS = examples(40, 1), np.zeros((2, 4), dtype=np.float32)
 
 
-def test_a_problem_without_clients_is_refused():
-    with pytest.raises(InputError, match="at least one client"):
-        Problem.divide(benchmark(), Clients.of([]))
-    with pytest.raises(InputError, match="at least one client"):
-        Problem.from_clients(Small, TASKS, [], test=arrays(4))
-
-
-@pytest.mark.parametrize("index", [-1, 40])
-def test_clients_with_examples_that_do_not_exist_are_refused(index):
-    with pytest.raises(InputError, match="indices from 0 to 39"):
-        Problem.divide(benchmark(), Clients.of([[0, index]]))
-
-
-@pytest.mark.parametrize("labels", [np.array(["red", "blue"]), np.array([{}, {}], dtype=object), [[1], [2, 3]]])
-def test_targets_that_are_no_numbers_are_refused(labels):
-    with pytest.raises(InputError, match="targets should be an array of numbers"):
-        Examples.of(np.zeros((2, 4), dtype=np.float32), [labels])
-
-
-def test_a_model_in_the_place_of_its_factory_is_refused():
-    with pytest.raises(InputError, match=r"Found a Small; give `lambda: Small\(…\)`"):
-        Benchmark("small", Small(), TASKS, examples(8, seed=1), examples(8, seed=2))
-
-
-def test_a_clients_own_bad_data_is_reported_with_its_number():
-    inputs, targets = arrays(3)
-    inputs[0, 0] = np.nan
-    with pytest.raises(InputError, match="client 2's examples: expected finite"):
-        Problem.from_clients(Small, TASKS, [arrays(3), arrays(3), (inputs, targets)], test=arrays(4))
-
-
-def test_an_error_is_one_line_and_a_value_error():
-    with pytest.raises(ValueError, match="at least one task") as caught:
-        benchmark(tasks=())
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: benchmark(train=poisoned(np.nan)), "expected finite inputs. Found NaN or infinity"),
+        (lambda: benchmark(test=poisoned(-np.inf)), "expected finite inputs. Found NaN or infinity"),
+        (lambda: benchmark(train=mislabelled()), "Task 'größe' expects labels from 0 to 3. Found 0 to 4"),
+        (lambda: benchmark(train=Examples(PART.inputs, PART.targets[:1])), "targets for 2 tasks. Found 1"),
+        (
+            lambda: benchmark(train=Examples(PART.inputs, (PART.targets[0][1:], PART.targets[1]))),
+            "expected 40 targets for task 'colour'. Found 39",
+        ),
+        (lambda: benchmark(tasks=()), "at least one task"),
+        (lambda: benchmark(tasks=(classification("a", 3), classification("a", 4))), "every task differently"),
+        (lambda: benchmark(test=PART[:0]), "test examples: expected at least one"),
+        (lambda: Problem.divide(benchmark(), Clients.of([[0], [], [1]])), "Found client 1 empty"),
+        (lambda: Problem.divide(benchmark(), Clients.of([])), "at least one client"),
+        (lambda: Problem.divide(benchmark(), Clients.of([[0, -1]])), "indices from 0 to 39"),
+        (lambda: Problem.divide(benchmark(), Clients.of([[0, 40]])), "indices from 0 to 39"),
+        (lambda: from_clients(), "at least one client"),
+        (lambda: from_clients(arrays(3), arrays(0)), "client 1's examples: expected at least one"),
+        (
+            lambda: from_clients(arrays(3), arrays(3), (arrays(3)[0] * np.nan, arrays(3)[1])),
+            "client 2's examples: expected finite",
+        ),
+        (lambda: Examples.of(SMALL_INPUTS, [np.array(["red", "blue"])]), "targets should be an array of numbers"),
+        (lambda: Examples.of(SMALL_INPUTS, [[[1], [2, 3]]]), "targets should be an array of numbers"),
+        (lambda: Benchmark("small", Small(), TASKS, PART, PART), "Found a Small; give `lambda: Small(…)`"),
+    ],
+)
+def test_what_poisons_a_run_is_refused_in_one_line(make, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)) as caught:
+        make()
+    assert isinstance(caught.value, InputError)
     assert "\n" not in str(caught.value)

@@ -17,8 +17,8 @@ from fedhv.problem.problem import Clients
 from fedhv.report import make_study, read_study
 from fedhv.report.aggregate import cost_curve, metric_curve, round_curve, spending
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
-from fedhv.report.figures.drawing import drawing, plain
-from fedhv.report.figures.writing import Writer, figures_of, prefixes, write_figures
+from fedhv.report.figures.drawing import drawing, plain, write_figure
+from fedhv.report.figures.writing import figures_of, prefixes, write_figures
 from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, styles
 from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
@@ -279,7 +279,7 @@ def test_ablations_of_training_and_of_calibration_rounds_have_figures_of_their_o
 def test_files_hold_text_and_are_the_same_every_time(study, tmp_path):
     for part in ("a", "b"):
         (tmp_path / part).mkdir()
-        Writer(tmp_path / part, "x-")("plane", tradeoff.plane(study.settings[0], styles(study)))
+        write_figure(tmp_path / part / "x-plane", tradeoff.plane(study.settings[0], styles(study)))
     assert b"/FontFile2" in (tmp_path / "a" / "x-plane.pdf").read_bytes()  # TrueType: text, not outlines
     for name in ("x-plane.pdf", "x-plane.png"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

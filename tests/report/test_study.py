@@ -130,7 +130,7 @@ def test_missing_seeds_unfinished_runs_and_different_lengths_are_said(tmp_path):
     assert "digits: uniform-seed0 has not finished: 2 of 12 rounds, none of them evaluated" in notes
     assert "digits: uniform-seed42 has no rounds yet" in notes
     lengths = next(note for note in notes if "different numbers" in note)
-    assert lengths.endswith("12 (Uniform, FSMGDA, FedHV); 20 (FedCMOO (T = 20))")
+    assert lengths.endswith("different numbers of rounds: 12, 20")
 
 
 def test_seeds_are_missed_only_within_one_comparison(tmp_path):
@@ -194,7 +194,7 @@ def test_hypervolumes_against_different_references_are_left_out_and_the_rest_sta
     write_run(tmp_path / "later", seed=1, done=0, against=5.0)  # not evaluated yet: nothing to compare
     study = read_study([tmp_path])
     left_out = "digits: hypervolumes are left out, as runs have different values of `evaluation.reference`: "
-    assert f"{left_out}3 (Uniform seed 0, FedHV seed 0); 9 (Uniform seed 1)" in study.notes
+    assert f"{left_out}3, 9" in study.notes
     table = next(table for table in tables(study) if table.name == "loss-hv")
     assert [[cell.plain for cell in row[2:4]] for row in table.rows] == [["0.599 ± 0.011", "–"], ["0.431", "–"]]
     (setting,) = payload(study)["settings"]

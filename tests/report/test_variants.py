@@ -84,7 +84,7 @@ def test_methods_of_different_lengths_are_labelled_so(tmp_path):
     write_study(tmp_path / "b", ("fedhv",), rounds=20)
     study = read_study([tmp_path])
     assert [group.label for group in study.settings[0].groups] == ["Uniform", "FSMGDA", "FedHV (T = 20)"]
-    lengths = "runs that are compared have different numbers of rounds: 12 (Uniform, FSMGDA); 20 (FedHV (T = 20))"
+    lengths = "runs that are compared have different numbers of rounds: 12, 20"
     assert study.notes == (f"digits: {lengths}",)
 
 

@@ -111,32 +111,6 @@ def test_one_inside_the_other():
     assert begun == ["inner", "outer"]
 
 
-def test_somebody_is_told_once_that_it_waits():
-    told = threading.Event()
-    count = []
-
-    def tell():
-        count.append(threading.current_thread() is threading.main_thread())
-        told.set()
-
-    assert go_through([press, press, lambda: told.wait(30)], tell=tell) == (3, True)
-    assert count == [False]
-    assert go_through([list], tell=tell) == (1, False)
-    assert len(count) == 1
-
-
-def test_a_listener_that_is_gone_does_not_matter(monkeypatch):
-    tried, trouble = threading.Event(), []
-
-    def tell():
-        tried.set()
-        raise BrokenPipeError
-
-    monkeypatch.setattr(threading, "excepthook", trouble.append)
-    assert go_through([press, lambda: tried.wait(30), lambda: time.sleep(0.05)], tell=tell) == (3, True)
-    assert trouble == []
-
-
 def test_otherwise_nothing_changes():
     assert go_through([press, list], wait=False) == (1, True)
     seen = []

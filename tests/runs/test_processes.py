@@ -14,8 +14,9 @@ PROGRAM = """
 import os, sys, time
 from functools import partial
 import fedhv.runs.processes
+import fedhv.support.pool
 
-fedhv.runs.processes.SECONDS_TO_STOP = 1.0
+fedhv.support.pool.SECONDS_TO_STOP = 1.0
 
 def work(path):
     with open(path, "w") as file:

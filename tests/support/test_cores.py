@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import fedhv
 from fedhv.engines import choose_engine
 from fedhv.support.cores import usable_cores
 
@@ -36,9 +34,3 @@ def test_a_process_pinned_to_one_core_speaks_of_one():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "one core"
-
-
-def test_every_place_that_divides_work_asks_the_same_helper():
-    modules = Path(fedhv.__file__).parent.rglob("*.py")
-    counting = [module.name for module in modules if "os.cpu_count" in module.read_text(encoding="utf-8")]
-    assert counting == ["cores.py"]

@@ -80,7 +80,6 @@ def reproduce(
     once for each family of settings and shared.
     """
     from fedhv.cli.progress import observer
-    from fedhv.engines import choose_device
     from fedhv.paper.reproducing import rehearse
     from fedhv.paper.reproducing import reproduce as reproduce_experiment
     from fedhv.paper.running import Options
@@ -95,7 +94,7 @@ def reproduce(
         if as_json:
             print_json(_forecast_tables(listed))
         elif not quiet:
-            _print_forecasts(console, listed, choose_device(device).type == "cuda")
+            _print_forecasts(console, listed)
         return
     watch = observer(Console(stderr=True), quiet or as_json)
     try:
@@ -129,45 +128,32 @@ def _print(console: Console, made: Reproduction) -> None:
     say_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
 
 
-def _print_forecasts(console: Console, listed: Sequence[Forecast], gpu: bool) -> None:
+def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for heading, right in (("run", False), ("state", False), ("rounds", True), ("time left", True)):
         table.add_column(heading, justify="right" if right else "left")
     for each in listed:
         state = f"after round {each.done}" if each.state == "interrupted" and each.done else each.state
-        left = "blocks" if each.blocks else _time_left(each)
+        left = "blocks" if each.blocks else "" if each.state == "finished" else _duration(each.seconds)
         table.add_row(Text(each.name), state, str(each.rounds), left)
     console.print(table)
     for each in listed:
         if each.note:
             say_line(console, f"{each.name}: {each.note}.")
-    say_line(console, _in_all(listed, gpu))
+    say_line(console, _in_all(listed))
 
 
-def _in_all(listed: Sequence[Forecast], gpu: bool = False) -> str:
-    """The last line: how many runs there are to do, how long they take, and how well that is known."""
+def _in_all(listed: Sequence[Forecast]) -> str:
+    """The last line: how many runs are to do, and how long they take."""
     todo, blocking = [each for each in listed if each.to_do], [each for each in listed if each.blocks]
-    known = [each for each in todo if each.seconds is not None]
     if not todo and not blocking:
         return f"All {len(listed)} runs are finished."
-    time = "unknown"
-    if known:
-        rough = [each for each in known if each.rough]
-        basis = "as measured here" if len(rough) < len(known) else ""
-        if rough:
-            which = f"{basis}; {len(rough)} of them roughly" if basis else "roughly"
-            off = (
-                "more than it will take: a GPU computes many clients at once"
-                if gpu
-                else "may be off by a factor of two"
-            )
-            basis = f"{which}, extrapolated from a few steps on random images on this machine ({off})"
-        time = f"about {_duration(sum(each.seconds or 0.0 for each in known))} in all, {basis}"
+    known = [each.seconds for each in todo if each.seconds is not None]
+    time = f"about {_duration(sum(known))} in all, which may be off by a factor of two" if known else "unknown"
     also = f", and {len(todo) - len(known)} unknown" if 0 < len(known) < len(todo) else ""
     text = f"{len(todo)} of {len(listed)} to run; time: {time}{also}." if todo else ""
     if blocking:
-        are = "run is in the way: it" if len(blocking) == 1 else "runs are in the way: they"
-        text += f" {len(blocking)} {are} cannot be gone on with, and nothing will run. Choose another --out."
+        text += f" {len(blocking)} cannot be resumed, and nothing will run. Choose another --out."
     return text.strip()
 
 
@@ -178,15 +164,8 @@ def _forecast_tables(listed: Sequence[Forecast]) -> dict[str, object]:
         "to_do": len(todo),
         "blocked": sum(each.blocks for each in listed),
         "seconds": sum(each.seconds or 0.0 for each in todo),
-        "rough": sum(each.rough for each in todo),
         "unknown": sum(each.seconds is None for each in todo),
     }
-
-
-def _time_left(each: Forecast) -> str:
-    if each.state == "finished":
-        return ""
-    return f"about {_duration(each.seconds)}" if each.rough else _duration(each.seconds)
 
 
 def _duration(seconds: float | None) -> str:

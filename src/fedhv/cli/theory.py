@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json
+from fedhv.support.bars import counts
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import write_object
 from fedhv.support.terminal import say_line
@@ -75,7 +73,8 @@ def diagnose(
     if every is not None and not replay:
         raise InputError("--every needs --replay: a run's folder holds only its newest two checkpoints.")
     names = [name.strip() for name in checkpoints.split(",") if name.strip()]
-    with _progress("replaying" if replay else "measuring", quiet or as_json) as advance:
+    with counts(quiet or as_json) as bar:
+        advance = partial(bar.update, "replaying" if replay else "measuring")
         found = find(run, checkpoints=names, replayed=replay, every=every, data=data, device=device, progress=advance)
     target = folder_for(out or run / "diagnosis")
     write_table(target / "rounds.csv", found.margins)
@@ -231,21 +230,3 @@ def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:
         except InputError as error:
             return [str(error)]
     return []
-
-
-class _progress:
-    """A bar on the error stream while something long is measured; none where nobody looks."""
-
-    def __init__(self, label: str, silent: bool) -> None:
-        self._label, self._silent, self._stack = label, silent or not sys.stderr.isatty(), ExitStack()
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        if self._silent:
-            return lambda done, of: None
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        bar = self._stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
-        task = bar.add_task(self._label, total=None)
-        return lambda done, of: bar.update(task, completed=done, total=of)
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()

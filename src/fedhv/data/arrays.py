@@ -28,8 +28,8 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, write)
 
 
-def read_arrays(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """The named arrays of an npz file, and the optional ones that it has. Object arrays, being pickles, are refused."""
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The named arrays of an npz file. Object arrays, being pickles, are refused."""
     expected = f"an npz file with the arrays {', '.join(names)}"
     try:
         with opened(path) as file, zipfile.ZipFile(file) as members:
@@ -37,8 +37,7 @@ def read_arrays(path: Path, names: Sequence[str], optional: Sequence[str] = ()) 
             absent = [name for name in names if f"{name}.npy" not in there]
             if absent:
                 raise InputError(f"{path}: expected {expected}, found none called {', '.join(absent)}.")
-            wanted = [*names, *(name for name in optional if f"{name}.npy" in there)]
-            return {name: _read_member(members, f"{name}.npy") for name in wanted}
+            return {name: _read_member(members, f"{name}.npy") for name in names}
     except InputError:
         raise
     except _DAMAGE as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedhv.data.arrays import read_arrays, write_arrays
-from fedhv.data.files import listing, opened, present, sha256
+from fedhv.data.files import listing, opened, present
 from fedhv.data.locate import missing
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
@@ -69,13 +68,11 @@ class Faces:
         images: (n, 3, 32, 32) bytes, red, green and blue.
         attributes: (n, 40) bytes, 0 or 1, in the order of `ATTRIBUTES`.
         names: (n,) file names.
-        lists: The fingerprint of the lists that it was made by; empty where nobody noted it.
     """
 
     images: np.ndarray
     attributes: np.ndarray
     names: np.ndarray
-    lists: str = ""
 
 
 def arrays_of(folder: Path, split: str) -> Path:
@@ -86,8 +83,7 @@ def arrays_of(folder: Path, split: str) -> Path:
 def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Faces]:
     """CelebA's training and test splits, from the kept arrays or, the first time, from the JPEGs.
 
-    Arrays that we made are made again when the lists have changed since; others that are not of the lists beside them
-    are refused, since a subset must not be taken for the whole.
+    Arrays of other images than the lists beside them name are refused: a subset must not be taken for the whole.
 
     Args:
         root: The data directory; CelebA is in its folder `celeba`.
@@ -96,25 +92,9 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
     folder = root / FOLDER
     caches = {split: arrays_of(folder, split) for split in SPLITS}
     kept = [path for path in caches.values() if present(path)]
-    originals = all(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST))
     if len(kept) == len(caches):
-        try:
-            both = read_faces(caches["train"]), read_faces(caches["test"])
-        except InputError as error:
-            if not originals:
-                raise
-            _LOG.warning("%s It is made again from the JPEGs.", error)
-        else:
-            other = differs(folder, dict(zip(caches, both, strict=True)))
-            if not other:
-                return both
-            # What we made ourselves can be made again; what came from elsewhere may be the only copy.
-            if not (originals and all(faces.lists for faces in both)):
-                raise InputError(
-                    f"{other} Move {caches['train'].name} and {caches['test'].name} away to have them made from the "
-                    f"JPEGs in {IMAGES}, or move the lists away to go on with these."
-                )
-            _LOG.warning("%s It is made again from the JPEGs.", other)
+        return read_split(folder, "train"), read_split(folder, "test")
+    originals = all(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST))
     if not originals:
         wanted = [path.name for path in caches.values()] if kept else [IMAGES, ATTRIBUTE_LIST, PARTITION_LIST]
         raise missing(
@@ -135,32 +115,25 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
 _LOG = logging.getLogger(__name__)
 
 
-def fingerprint(folder: Path) -> str:
-    """SHA-256 of the two lists: changes when another image, attribute or partition is listed."""
-    return " ".join(sha256(folder / name, sys.maxsize)[0] for name in (ATTRIBUTE_LIST, PARTITION_LIST))
-
-
-def differs(folder: Path, kept: dict[str, Faces]) -> str:
-    """How the kept arrays differ from the lists beside them, in a sentence; empty where they do not."""
-    if not all(present(folder / name) for name in (ATTRIBUTE_LIST, PARTITION_LIST)):
-        return ""  # nothing to compare with
-    now = fingerprint(folder)
-    if all(faces.lists == now for faces in kept.values()):
-        return ""
-    partition = _read_partition(folder / PARTITION_LIST)
-    for split, faces in kept.items():
+def read_split(folder: Path, split: str) -> Faces:
+    """The kept arrays of a split, checked against the list of partitions where it is beside them."""
+    path = arrays_of(folder, split)
+    faces = read_faces(path)
+    if present(folder / PARTITION_LIST):
+        partition = _read_partition(folder / PARTITION_LIST)
         listed = {name for name, number in partition.items() if number == SPLITS[split]}
-        if (faces.lists and faces.lists != now) or listed != set(faces.names.tolist()):
-            return (
-                f"{arrays_of(folder, split)}: expected the {len(listed)} {split} images of the "
-                f"lists beside it, found {len(faces.names)} made by other lists."
+        if listed != set(faces.names.tolist()):
+            raise InputError(
+                f"{path}: expected the {len(listed)} {split} images that {PARTITION_LIST} lists, found "
+                f"{len(faces.names)} of another list. Delete it to have it made again from the JPEGs, or move the "
+                "lists away to use it."
             )
-    return ""
+    return faces
 
 
 def read_faces(path: Path) -> Faces:
     """The kept arrays of one split, checked."""
-    arrays = read_arrays(path, ("images", "attributes", "names", "attribute_names"), optional=("lists",))
+    arrays = read_arrays(path, ("images", "attributes", "names", "attribute_names"))
     images, attributes, names = (arrays[name] for name in ("images", "attributes", "names"))
     n = len(images) if images.ndim else 0
     for name, array, shape in (("images", images, (n, 3, SIDE, SIDE)), ("attributes", attributes, (n, 40))):
@@ -174,7 +147,7 @@ def read_faces(path: Path) -> Faces:
     if attributes.max() > 1:
         raise InputError(f"{path}: expected attributes 0 or 1, found {attributes.max()}.")
     _check_attribute_names(path, [str(name) for name in arrays["attribute_names"].ravel()])
-    return Faces(images, attributes, names, "".join(map(str, arrays.get("lists", np.array([])).ravel())))
+    return Faces(images, attributes, names)
 
 
 @dataclass(frozen=True)
@@ -204,14 +177,14 @@ def check_jpegs(folder: Path, lists: Lists, progress: Progress | None = None) ->
 
 
 def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
-    made_by, lists = fingerprint(folder), read_lists(folder)
+    lists = read_lists(folder)
     decoded = _decoded(folder, lists, "CelebA: resizing images", progress)
     faces = []
     for rows in used(folder, lists):
         images = np.empty((len(rows), 3, SIDE, SIDE), np.uint8)
         for i in range(len(rows)):
             images[i] = next(decoded)
-        faces.append(Faces(images, lists.attributes[rows], np.array([lists.names[i] for i in rows]), made_by))
+        faces.append(Faces(images, lists.attributes[rows], np.array([lists.names[i] for i in rows])))
     return faces[0], faces[1]
 
 
@@ -353,5 +326,4 @@ def _arrays(faces: Faces) -> dict[str, np.ndarray]:
         "attributes": faces.attributes,
         "names": faces.names,
         "attribute_names": np.array(ATTRIBUTES),
-        "lists": np.array(faces.lists),
     }

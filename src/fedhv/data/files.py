@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
 from fedhv.support.errors import InputError
+from fedhv.support.files import replacing
 
 BLOCK = 1 << 20
 """How many bytes are read at once."""
@@ -99,19 +99,8 @@ def make_folder(folder: Path) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
     """Write a file that others see either whole or not at all."""
     make_folder(path.parent)
-    temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(path) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes private files; a dataset may be shared
-        os.replace(temporary, path)
-    except BaseException as error:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise failed(path, "write", error) from None
-        raise
+    except OSError as error:
+        raise failed(path, "write", error) from None

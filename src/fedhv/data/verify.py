@@ -20,9 +20,8 @@ from fedhv.data.celeba import (
     Progress,
     arrays_of,
     check_jpegs,
-    differs,
-    read_faces,
     read_lists,
+    read_split,
     used,
 )
 from fedhv.data.files import listing, present, sha256
@@ -137,20 +136,13 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
 
 
 def _celeba(folder: Path, progress: Progress | None) -> list[Finding]:
-    arrays = {split: path for split in SPLITS if present(path := arrays_of(folder, split))}
-    findings = [_checked(path, partial(_kept, folder, split)) for split, path in arrays.items()]
-    originals = [name for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST) if present(folder / name)]
-    if len(findings) == len(SPLITS) and all(finding.ok for finding in findings):
-        if originals:
-            detail = "not looked at: the arrays beside it are used"
-            findings.append(Finding("CelebA", folder / originals[0], "readable", detail))
-    elif originals:
-        findings.append(_checked(folder / IMAGES, partial(_originals, folder, progress)))
-    elif len(findings) == 1:
-        path = next(arrays_of(folder, split) for split in SPLITS if split not in arrays)
-        findings.append(Finding("CelebA", path, "missing", "not there, and neither are the JPEGs to make it from"))
+    """What a run would use: the kept arrays where both are there, else the JPEGs and their lists."""
+    if all(present(arrays_of(folder, split)) for split in SPLITS):
+        return [_checked(arrays_of(folder, split), partial(_kept, folder, split)) for split in SPLITS]
+    if any(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST)):
+        return [_checked(folder / IMAGES, partial(_originals, folder, progress))]
     how = "not there; `fedhv data download celeba` shows its terms and where to put its files"
-    return findings or [Finding("CelebA", folder, "missing", how)]
+    return [Finding("CelebA", folder, "missing", how)]
 
 
 def _checked(path: Path, describe: Callable[[], str]) -> Finding:
@@ -161,12 +153,7 @@ def _checked(path: Path, describe: Callable[[], str]) -> Finding:
 
 
 def _kept(folder: Path, split: str) -> str:
-    faces = read_faces(arrays_of(folder, split))
-    other = differs(folder, {split: faces})
-    if other:
-        again = "a run makes it again from the JPEGs" if faces.lists else "move it or the lists away"
-        raise InputError(f"{other.rstrip('.')}; {again}.")
-    n = len(faces.images)
+    n = len(read_split(folder, split).images)
     whole = (
         "the whole" if n == CELEBA_SIZES[split] else f"a subset of {n:,} of the {CELEBA_SIZES[split]:,} images of the"
     )

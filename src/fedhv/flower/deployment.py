@@ -148,22 +148,9 @@ def environment(home: Path) -> dict[str, str]:
 def write_app(folder: Path, config: Mapping[str, object]) -> Path:
     """The thin app folder that Flower packs up and sends around: two names and the run configuration."""
     folder.mkdir(parents=True)
-    values = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
-    text = f"""[project]
-name = "fedhv-up"
-version = "1.0.0"
-description = "A setting of FedHV"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedhv"
-
-[tool.flwr.app.components]
-serverapp = "fedhv.flower.apps:server"
-clientapp = "fedhv.flower.apps:client"
-
-[tool.flwr.app.config]
-{values}"""
-    write_atomic(folder / "pyproject.toml", text)
+    project = {"name": "fedhv-up", "version": "1.0.0", "description": "A setting of FedHV", "license": "Apache-2.0"}
+    components = {"serverapp": "fedhv.flower.apps:server", "clientapp": "fedhv.flower.apps:client"}
+    app = {"publisher": "fedhv", "components": components, "config": config}
+    tables = {"project": project | {"dependencies": []}, "tool": {"flwr": {"app": app}}}
+    write_atomic(folder / "pyproject.toml", toml.write(tables))
     return folder

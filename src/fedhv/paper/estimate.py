@@ -1,27 +1,42 @@
-"""How long the runs that are missing will take.
+"""How long the missing runs will take, roughly.
 
-Rounds that were measured in the same folder, on such a device, tell best. Where there are none, a few steps on random
-images do, roughly.
+Rounds of the same kind that were measured in the folder are used where there are any, else a gradient step on random
+images. Both are counted in seconds of one core, or of the GPU.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedhv.engines import Choice, choose_engine
-from fedhv.paper.extrapolate import extrapolated, pace
+import numpy as np
+import torch
+
+from fedhv.engines import Choice, Sequential, choose_engine
+from fedhv.methods.uniform import Uniform
 from fedhv.paper.found import Found, State
+from fedhv.paper.plan import PlannedRun, Variant
 from fedhv.paper.running import Options
-from fedhv.runs.config import Setting, load_setting, method_tables, override_setting
+from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.local import LocalTraining
+from fedhv.protocol.requests import Train
+from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
+from fedhv.runs.job import one_thread
+from fedhv.runs.random_images import SHAPES, random_problem
+from fedhv.simulation.rounds import initial_state
 from fedhv.support import toml
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
+
+STEP_OF_FORWARD = 3
+"""A gradient step takes about as long as this many forward passes of its examples."""
 
 Work = tuple[Any, ...]
 """What a round computes: rounds with the same work take the same time on the same machine."""
@@ -29,20 +44,18 @@ Work = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Forecast:
-    """One run, or one calibration, and how long what is left of it will take.
+    """One run, or one calibration, and how long the rest of it will take.
 
     Attributes:
-        name: Its folder, seen from the reproduction's.
+        name: Its folder, relative to the reproduction's.
         setting: Its setting.
         method: Its method; "calibration" for uniform-weight rounds that find a reference.
         seed: Of the run.
         state: What is there of it.
         done: Finished rounds.
         rounds: All rounds.
-        seconds: For the rounds that are left, with all the workers that the command would use; None where neither a
-            measurement nor an estimate can be had.
-        note: Why what is there cannot be gone on with.
-        rough: Whether `seconds` is extrapolated from a few steps on random images rather than measured.
+        seconds: For the rounds that are left; None where neither a measurement nor an estimate can be had.
+        note: Why it cannot be resumed.
     """
 
     name: str
@@ -54,7 +67,6 @@ class Forecast:
     rounds: int
     seconds: float | None
     note: str = ""
-    rough: bool = False
 
     @property
     def blocks(self) -> bool:
@@ -70,107 +82,64 @@ class Forecast:
 def forecasts(found: Sequence[Found], families: Sequence[str], options: Options) -> list[Forecast]:
     """Calibrations and runs in the order in which they will be done."""
     choice = choose_engine(options.engine, options.device, options.precision)
-    known, listed = measured(options.out, choice), []
+    known, cores = measured(options.out, choice), _cores(choice, options)
+
+    def seconds(run: PlannedRun, rounds: int) -> float | None:
+        """Rounds of uniform weights with a report (a calibration) take as long as FedHV's."""
+        setting = run.resolved
+        each = known.get(work(run.config(), run.method))
+        if each is None:
+            each = estimated(setting, run.method, choice)
+        return None if each is None else max(rounds, 0) * each / cores
+
+    listed = []
     for under in families:
-        setting = load_setting(under)
-        rule = setting.calibration
-        # Rounds of uniform weights with FedHV's reports, and one evaluation in the end.
-        brief = override_setting(setting, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
+        rule = load_setting(under).calibration
         for seed in rule.seeds:
             name = f"calibration/{under}/seed{seed}"
             done = len(read_history(options.out / name))
             state: State = "interrupted" if done else "missing"
-            workers = usable_cores() if choice.engine == "parallel" else 1
-            seconds, rough = _time_left(brief, "fedhv", done, known, choice, workers)
-            listed.append(Forecast(name, under, "calibration", seed, state, done, rule.rounds, seconds, "", rough))
-    studies = Counter(each.run.variant for each in found)
-    left = Counter(each.run.variant for each in found if not each.finished)
-    for each in found:
-        run, setting = each.run, each.run.resolved
-        rounds = setting.training.rounds
-        workers = _workers(choice, options, studies[run.variant], left[run.variant])
-        done = rounds if each.finished else each.done
-        seconds, rough = None, False
-        if not each.note:  # otherwise nothing will be done about it
-            seconds, rough = _time_left(setting, run.method, done, known, choice, workers)
+            left = seconds(PlannedRun(Variant(under), "fedhv", seed), rule.rounds - done)
+            listed.append(Forecast(name, under, "calibration", seed, state, done, rule.rounds, left))
+    for found_run in found:
+        run, rounds = found_run.run, found_run.run.resolved.training.rounds
+        left = None if found_run.note else 0.0 if found_run.finished else seconds(run, rounds - found_run.done)
         where = (run.name, run.variant.setting, run.method, run.seed)
-        listed.append(Forecast(*where, each.state, each.done, rounds, seconds, each.note, rough))
+        listed.append(Forecast(*where, found_run.state, found_run.done, rounds, left, found_run.note))
     return listed
 
 
-def _time_left(
-    setting: Setting, method: str, done: int, known: Mapping[Work, Measured], choice: Choice, workers: int
-) -> tuple[float | None, bool]:
-    """Seconds for the rounds after `done`, and whether they are a rough estimate."""
-    left = setting.training.rounds - done
-    if left <= 0:
-        return 0.0, False
-    measurement = known.get(work(setting, method))
-    if measurement is not None:
-        return left * measurement.seconds / (workers if measurement.alone else 1), False
-    parts = pace(setting, choice)
-    return (None, False) if parts is None else (extrapolated(setting, method, parts, done) / workers, True)
-
-
-def _workers(choice: Choice, options: Options, runs: int, left: int) -> int:
-    """How many cores a study keeps busy, whether in one run or in several at a time; as `fedhv.compare` does it."""
+def _cores(choice: Choice, options: Options) -> int:
+    """The cores that are busy at a time, in one run or in several."""
     if choice.engine == "stacked" or choice.device.type == "cuda":
         return 1
     cores = usable_cores()
-    at_a_time = min(options.jobs or cores, runs)
-    if choice.engine == "parallel" and (options.engine == "parallel" or at_a_time == 1):
-        return cores
-    return max(1, min(at_a_time, left, cores))
+    return cores if choice.engine == "parallel" and options.jobs == 1 else min(options.jobs or cores, cores)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Median seconds of a round, and whether one worker was `alone` with it, beside whom others do other runs."""
-
-    seconds: float
-    alone: bool
-
-
-def measured(out: Path, choice: Choice) -> dict[Work, Measured]:
-    """For every kind of work that some run in the folder has done on such a device, as precisely, with this torch.
-
-    Folders travel: a study that a GPU began says nothing about how long a CPU will take for the rest.
-    """
+def measured(out: Path, choice: Choice) -> dict[Work, float]:
+    """Median seconds of a round for every kind of work in the folder that was done on this device with this torch."""
     here = {key: choice.machine[key] for key in ("device", "precision", "torch")}
-    seconds: dict[Work, dict[bool, list[float]]] = {}
-    for folder, config in _configs(out):
+    seconds: dict[Work, list[float]] = {}
+    for path in sorted([*out.glob("*/*/config.toml"), *out.glob("calibration/*/*/config.toml")]):
         try:
-            setting, method, machine = config["setting"], config["run"]["method"], config["machine"]
-            if here.items() - machine.items():
-                continue
-            key = _work(setting["benchmark"], setting, method, setting["methods"][method])
-            alone = machine["engine"] == "sequential" and machine["device"] == "cpu"
-            records = [float(record["seconds"]) for record in read_history(folder)]
-            seconds.setdefault(key, {}).setdefault(alone, []).extend(records)
+            config = toml.read(path)
+            machine, key = config["machine"], work(config["setting"], config["run"]["method"])
+            if here.items() <= machine.items():
+                cores = usable_cores() if machine["engine"] == "parallel" else 1
+                seconds.setdefault(key, []).extend(cores * float(r["seconds"]) for r in read_history(path.parent))
         except (InputError, AttributeError, KeyError, TypeError, ValueError):
             continue  # a damaged run says nothing about time
-    found = {}
-    for key, kinds in seconds.items():
-        alone, values = max(kinds.items(), key=lambda kind: len(kind[1]))
-        if values:
-            found[key] = Measured(statistics.median(values), alone)
-    return found
+    return {key: statistics.median(values) for key, values in seconds.items() if values}
 
 
-def work(setting: Setting, method: str) -> Work:
-    """What one round of a method does in a setting."""
-    tables = toml.read_text(toml.write(toml.as_tables(setting)))
-    return _work(setting.benchmark, tables, method, method_tables(setting.method(method)))
-
-
-def _work(benchmark: str, setting: Mapping[str, Any], method: str, parameters: Mapping[str, Any]) -> Work:
+def work(setting: Mapping[str, Any], method: str) -> Work:
+    """What one round of a method does, by the tables of its `config.toml`."""
     federation, training = setting["federation"], setting["training"]
-    # Uniform with a report (a calibration) does what FedHV does.
-    kind = "train" if method in ("fedhv", "uniform") else method
     return (
-        benchmark,
-        kind,
-        parameters.get("report"),
+        setting["benchmark"],
+        "train" if method in ("fedhv", "uniform") else method,
+        setting["methods"][method].get("report"),
         federation["participants"],
         str(federation["samples_per_client"]),
         training["batch_size"],
@@ -178,10 +147,40 @@ def _work(benchmark: str, setting: Mapping[str, Any], method: str, parameters: M
     )
 
 
-def _configs(out: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for pattern in ("*/*/config.toml", "calibration/*/*/config.toml"):
-        for path in sorted(out.glob(pattern)):
-            try:
-                yield path.parent, toml.read(path)
-            except InputError:
-                continue
+def estimated(setting: Setting, method: str, choice: Choice) -> float | None:
+    """Seconds of a round, counted in gradient steps; None for benchmarks whose shape is not known."""
+    shape = SHAPES.get(setting.benchmark)
+    if shape is None:
+        return None
+    batch, every, tasks = setting.training.batch_size, setting.evaluation.every, len(shape.tasks)
+    # FSMGDA makes K steps for every task; FedCMOO computes every task's gradient, of which the first step is made.
+    local = setting.training.local_steps
+    steps = {"fsmgda": tasks * local, "fedcmoo": tasks + local - 1}.get(method, local)
+    budget = getattr(setting.method(method), "report", None)
+    held = float(np.mean(setting.federation.samples_per_client))
+    reported = 0.0 if budget is None else held if budget == "all" else min(budget * batch, held)
+    participants = setting.federation.participants
+    forward = participants * reported + (shape.test / every if every else 0.0)
+    return (participants * steps + forward / (STEP_OF_FORWARD * batch)) * step_seconds(
+        setting.benchmark, batch, str(choice.device)
+    )
+
+
+@cache
+def step_seconds(benchmark: str, batch: int, device: str) -> float:
+    """Seconds of a gradient step on random images, after one that warms up."""
+    federation = {"clients": 1, "participants": 1, "samples_per_client": batch}
+    training = {"rounds": 1, "batch_size": batch, "local_steps": 1}
+    tables = {"benchmark": benchmark, "federation": federation, "training": training}
+    problem = random_problem(setting_from_tables(tables, default_name=benchmark), test=1)
+    taken = 0.0
+    with one_thread(), Sequential(problem, device) as engine:
+        theta = initial_state(engine, Uniform(), 0).model
+        call = Call(Train(theta), sample_cohort(0, 0, 1, 1, LocalTraining(1, batch, 0.1)))
+        for _ in range(2):
+            began = time.perf_counter()
+            engine.client.answer(call, 0)
+            if engine.device.type == "cuda":
+                torch.cuda.synchronize(engine.device)
+            taken = time.perf_counter() - began
+    return taken

@@ -113,6 +113,15 @@ class Selection:
         same = set(settings) == set(SETTINGS) and set(methods) == set(METHODS)
         return same and set(self.seeds) == set(SEEDS) and self.rounds is None
 
+    @property
+    def difference(self) -> str:
+        """Which rounds and seeds were asked for instead of the paper's, as a sentence."""
+        rounds = "" if self.rounds is None else f"{self.rounds} rounds"
+        seeds = "" if set(self.seeds) == set(SEEDS) else f"seeds {', '.join(map(str, self.seeds))}"
+        asked = " and ".join(filter(None, (rounds, seeds)))
+        papers = f"the paper's runs have the rounds of their settings and seeds {', '.join(map(str, SEEDS))}"
+        return f"Ours with {asked}; {papers}." if asked else ""
+
     def has(self, setting: str) -> bool:
         """Whether a setting is left."""
         return self.settings is None or setting in self.settings

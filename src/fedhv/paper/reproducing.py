@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedhv.paper import tables
@@ -11,7 +11,6 @@ from fedhv.paper.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.paper.estimate import Forecast, forecasts
 from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
 from fedhv.paper.found import Found, absences, look, mixtures, strangers
-from fedhv.paper.narrowed import marked
 from fedhv.paper.output import Output, Sheet, write_outputs
 from fedhv.paper.running import Options, calibrations, run_missing
 from fedhv.runs.study import StudyObserver
@@ -94,8 +93,15 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     lacks = absences(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
     notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
-    sheets = marked(name, _sheets(name, mine, selection, out), mine)
+    sheets = [_marked(sheet, selection) for sheet in _sheets(name, mine, selection, out)]
     return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
+
+
+def _marked(sheet: Sheet, selection: Selection) -> Sheet:
+    """A table whose caption says which rounds and seeds its runs have, where they are not the paper's."""
+    if sheet.table is None or sheet.name == "references" or not selection.difference:
+        return sheet  # calibrated references depend on neither
+    return replace(sheet, table=replace(sheet.table, caption=f"{selection.difference} {sheet.table.caption}"))
 
 
 def _sheets(name: str, found: Sequence[Found], selection: Selection, out: Path) -> list[Sheet]:

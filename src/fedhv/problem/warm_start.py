@@ -87,7 +87,8 @@ def _state(source: Any, module: nn.Module, problem: Problem) -> Mapping[str, Ten
 
 def _read(path: Path, module: nn.Module, problem: Problem) -> Mapping[str, Tensor]:
     if path.suffix in (".pt", ".pth", ".bin"):
-        found = torch.load(path, map_location="cpu", weights_only=True)  # tensors alone: nothing in it is executed
+        # Tensors alone: nothing in the file is executed.
+        found = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
         if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
             raise ValueError("expected a state dict")
         return found

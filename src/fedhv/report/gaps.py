@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedhv.report.groups import Group, SettingStudy
-from fedhv.report.reading import RunData
-from fedhv.report.variants import value_text
+from fedhv.report.groups import SettingStudy
 
 
 def gaps(settings: Sequence[SettingStudy]) -> list[str]:
@@ -50,57 +48,31 @@ def _seeds(setting: SettingStudy) -> Iterator[str]:
             absent.setdefault(group.label, set()).update(seeds - {run.seed for run in group.runs})
     for label, lacking in absent.items():
         if lacking:
-            yield f"{label} has no run with seed{_plural(sorted(lacking))} {_list(sorted(lacking))}"
+            yield f"{label} has no run with seed{'s' if len(lacking) > 1 else ''} {_list(sorted(lacking))}"
     if all(len(group.runs) == 1 for group in setting.groups):
         yield "one seed only, so there are no standard deviations"
 
 
 def _lengths(setting: SettingStudy) -> Iterator[str]:
     """Where what is ranked together has different lengths; an ablation of the rounds says so by itself."""
-    lengths: dict[int, list[str]] = {}
-    for group in setting.groups:
-        for planned in sorted({run.planned for run in group.runs if run.planned}):
-            who = _some(group, [run for run in group.runs if run.planned == planned])
-            lengths.setdefault(planned, []).append(who)
+    lengths = sorted({run.planned for group in setting.groups for run in group.runs if run.planned})
     if len(lengths) > 1:
-        parts = [f"{rounds} ({', '.join(who)})" for rounds, who in sorted(lengths.items())]
-        yield f"runs that are compared have different numbers of rounds: {'; '.join(parts)}"
+        yield f"runs that are compared have different numbers of rounds: {_list(lengths)}"
 
 
 def _references(setting: SettingStudy) -> Iterator[str]:
     for group in setting.all_groups:
-        with_one = [run for run in group.runs if run.reference]
-        if len({_rounded(run) for run in with_one}) > 1:
+        references = {tuple(round(v, 6) for v in run.reference.values) for run in group.runs if run.reference}
+        if len(references) > 1:
             yield f"runs of {group.label} have different references"
 
 
 def _hypervolumes(setting: SettingStudy) -> Iterator[str]:
-    if not any(run.evaluations.lacks("hypervolume") for run in setting.runs):
-        return
-    against: dict[float, list[str]] = {}
-    for group in setting.all_groups:
-        evaluated = [run for run in group.runs if len(run.evaluations)]
-        for reference in sorted({run.evaluation_reference for run in evaluated}):
-            who = _some(group, [run for run in evaluated if run.evaluation_reference == reference])
-            against.setdefault(reference, []).append(who)
-    parts = [f"{value_text(reference)} ({', '.join(who)})" for reference, who in sorted(against.items())]
-    yield f"hypervolumes are left out, as runs have different values of `evaluation.reference`: {'; '.join(parts)}"
-
-
-def _rounded(run: RunData) -> tuple[float, ...]:
-    assert run.reference is not None
-    return tuple(round(value, 6) for value in run.reference.values)
-
-
-def _some(group: Group, runs: Sequence[RunData]) -> str:
-    """The group, or the seeds of those of its runs that are meant."""
-    seeds = [run.seed for run in runs]
-    return group.label if len(seeds) == len(group.runs) else f"{group.label} seed{_plural(seeds)} {_list(seeds)}"
-
-
-def _plural(items: Sequence[object]) -> str:
-    return "s" if len(items) > 1 else ""
+    if any(run.evaluations.lacks("hypervolume") for run in setting.runs):
+        values = sorted({run.evaluation_reference for run in setting.runs if len(run.evaluations)})
+        different = f"runs have different values of `evaluation.reference`: {_list([f'{v:g}' for v in values])}"
+        yield f"hypervolumes are left out, as {different}"
 
 
 def _list(items: Sequence[object]) -> str:
-    return ", ".join(str(item) for item in items)
+    return ", ".join(map(str, items))

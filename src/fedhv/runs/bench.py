@@ -6,20 +6,19 @@ falls on all of them alike, and each one's memory can be told apart.
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import Any
 
 import torch
 
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
-from fedhv.engines.parallel import Parallel, can_fork
+from fedhv.engines.parallel import Parallel
 from fedhv.methods.base import Method, takes_reference, with_reference
 from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
@@ -32,6 +31,7 @@ from fedhv.simulation.rounds import Event, Plan, initial_state, simulate_togethe
 from fedhv.simulation.rounds import rounds as rounds_of_run
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.memory import held_memory
+from fedhv.support.pool import Pool, can_fork
 
 EVALUATIONS = 3
 """How many rounds are followed by an evaluation: it is always the same work."""
@@ -148,91 +148,60 @@ def measure(
     if takes_reference(method):
         method = with_reference(method, (FAR,) * len(problem.tasks))
     plan = source.setting.plan(method, seed=0)
+    plan = replace(plan, rounds=rounds + 1, evaluate_every=0)
     # Processes that are forked have the problem already; a GPU can be used only by one that was started afresh.
     forked = all(choice.device.type == "cpu" for choice in choices) and can_fork()
-    start = multiprocessing.get_context("fork").Process if forked else multiprocessing.get_context("spawn").Process
-    benches = []
-    with one_thread():
+    load = (lambda: problem) if forked else source
+    with one_thread(), ExitStack() as stack:
+        pools = []
         for choice in choices:
-            here, there = multiprocessing.Pipe()
-            load = (lambda: problem) if forked else source
-            process = start(target=_bench, args=(there, load, choice, method, plan, rounds))
-            process.start()
-            there.close()
-            benches.append((choice, here, process))
-        try:
-            return _take_turns(benches, rounds, source.setting, tick)
-        except BaseException:
-            for _, _, process in benches:  # not when their round is done: nobody waits for it any more
-                process.terminate()
-            raise
-        finally:
-            for _, connection, _ in benches:  # all of them first: a forked process also has the ends before its own
-                connection.close()
-            for _, _, process in benches:
-                process.join(timeout=10)
-                if process.is_alive():
-                    process.kill()
+            pools.append(Pool(partial(_start, load, choice, method, plan), 1, fork=forked, graceful=True, attempts=1))
+            stack.callback(pools[-1].close)
+        return _take_turns(choices, pools, rounds, source.setting, tick)
 
 
 def _take_turns(
-    benches: Sequence[tuple[Choice, Connection, Any]], rounds: int, setting: Setting, tick: Callable[[int], None]
+    choices: Sequence[Choice], pools: Sequence[Pool], rounds: int, setting: Setting, tick: Callable[[int], None]
 ) -> list[Measurement]:
-    seconds: dict[int, list[float]] = {i: [] for i in range(len(benches))}
-    made: dict[int, Measurement] = {}
-    evaluations: dict[int, list[float]] = {i: [] for i in range(len(benches))}
+    answers: list[list[tuple[Any, ...]]] = [[] for _ in choices]
+    errors = [""] * len(choices)
     for number in range(rounds + 1):
-        turns = [(i + number) % len(benches) for i in range(len(benches))]  # nobody is always the first
-        for i in turns:
-            choice, connection, _ = benches[i]
-            if i in made and made[i].error:
-                continue
-            try:
-                connection.send(number <= EVALUATIONS)
-                answer = connection.recv()
-            except (EOFError, OSError):
-                answer = "its process died (out of memory?)"
-            if isinstance(answer, str):
-                made[i] = Measurement(choice.engine, error=answer)
-                continue
-            spent, evaluation, steps, memory = answer
-            if number:
-                seconds[i].append(spent)
-            evaluations[i] += [evaluation] * (evaluation > 0 and number > 0)
-            made[i] = Measurement(
-                choice.engine,
-                str(choice.device),
-                choice.precision,
-                tuple(seconds[i]),
-                statistics.median(evaluations[i] or [0.0]),
-                setting.evaluation.every,
-                steps,
-                memory,
-            )
+        for turn in range(len(choices)):
+            i = (turn + number) % len(choices)  # no engine is always the first
+            if not errors[i]:
+                try:
+                    answers[i].append(pools[i].ask(number <= EVALUATIONS, "A round"))
+                except FedHVError as error:
+                    errors[i] = str(error)
         tick(number + 1)
-    return [made[i] for i in range(len(benches))]
+    return [
+        Measurement(choice.engine, error=error) if error else _measurement(choice, own, setting.evaluation.every)
+        for choice, own, error in zip(choices, answers, errors, strict=True)
+    ]
 
 
-def _bench(
-    connection: Connection, load: Callable[[], Problem], choice: Choice, method: Method, plan: Plan, rounds: int
-) -> None:
-    """In a process of its own: plays a round and answers what it took, as often as it is asked."""
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        try:
-            with one_thread(), choice.make(load()) as engine:
-                for answer in _rounds(engine, method, replace(plan, rounds=rounds + 1, evaluate_every=0), connection):
-                    connection.send(answer)
-        except FedHVError as error:
-            connection.send(str(error))  # in a round or before the first: the next answer that is waited for
-            connection.recv()  # not gone before the question is asked, or it would be taken for dead
+def _measurement(choice: Choice, answers: Sequence[tuple[Any, ...]], every: int) -> Measurement:
+    """The first round warms up and does not count."""
+    spent, evaluations, steps, memory = zip(*answers, strict=True)
+    evaluation = statistics.median([seconds for seconds in evaluations[1:] if seconds > 0] or [0.0])
+    how = (choice.engine, str(choice.device), choice.precision)
+    return Measurement(*how, tuple(spent[1:]), evaluation, every, steps[-1], memory[-1])
 
 
-def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) -> Iterator[tuple[Any, ...]]:
+def _start(load: Callable[[], Problem], choice: Choice, method: Method, plan: Plan) -> Callable[[bool], Any]:
+    """In a process of its own: a function that plays the next round, and evaluates after it where it is asked to."""
+    torch.set_num_threads(1)
+    played = _rounds(choice.make(load()), method, plan)
+    next(played)
+    return played.send
+
+
+def _rounds(engine: Engine, method: Method, plan: Plan) -> Generator[Any, bool, None]:
     steps = _Steps(engine.layout)
     state = initial_state(engine, method, plan.seed)
     peak = 0
+    evaluates = yield
     for number in range(plan.rounds):
-        evaluated = connection.recv()
         steps.count = 0
         began = time.perf_counter()
         # A plan that ends long after this round: its last round alone would come with an evaluation.
@@ -243,13 +212,13 @@ def _rounds(engine: Engine, method: Method, plan: Plan, connection: Connection) 
             raise finished
         _synchronise(engine)
         spent, state, evaluation = time.perf_counter() - began, finished.state, 0.0
-        if evaluated:
+        if evaluates:
             began = time.perf_counter()
             engine.evaluate(state.model)
             _synchronise(engine)
             evaluation = time.perf_counter() - began
         peak = max(peak, _memory(engine))
-        yield spent, evaluation, steps.count, peak
+        evaluates = yield spent, evaluation, steps.count, peak
 
 
 class _Steps:

@@ -16,13 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fedhv.engines import Choice
-from fedhv.methods import make_method
-from fedhv.runs.config import Setting, method_tables
-from fedhv.runs.reference import Reference
-from fedhv.support import toml
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import make_folder, write_atomic
@@ -41,10 +34,16 @@ Outcome = dict[str, Any] | FedHVError
 
 @dataclass(frozen=True)
 class Parcel:
-    """What one task needs: the run as plain tables, since its classes can be imported only once the task knows where
-    modules are found; that; and how to recognise the study's folder."""
+    """What one task needs.
 
-    run: dict[str, Any]
+    Attributes:
+        run: Pickled by itself: its classes can be imported only once the task has the program's path.
+        path: Where the program finds modules.
+        mark: By which the task recognises the study's folder.
+        files: What is there of the run.
+    """
+
+    run: bytes
     path: tuple[str, ...]
     mark: Path
     files: Files
@@ -97,7 +96,7 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
 def play(parcel: Parcel) -> tuple[Outcome, Files]:
     """On the cluster: run, go on, or read what is there; failures are answers too."""
     sys.path += [place for place in parcel.path if place not in sys.path]
-    run = _restored(parcel.run)
+    run: StudyRun = _cloudpickle().loads(parcel.run)
     if parcel.mark.exists():
         return _attempt(run), {}
     with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:
@@ -129,37 +128,13 @@ def unpack(files: Files, folder: Path) -> None:
 
 def _parcel(run: StudyRun, mark: Path) -> Parcel:
     absolute = replace(run, folder=run.folder.absolute())
-    return Parcel(_described(absolute), tuple(sys.path), mark, pack(run.folder))
+    return Parcel(_cloudpickle().dumps(absolute), tuple(sys.path), mark, pack(run.folder))
 
 
-def _described(run: StudyRun) -> dict[str, Any]:
-    """A run as numbers, text and tables."""
-    kind, choice = type(run.method), run.choice
-    return {
-        "setting": toml.as_tables(run.setting),
-        "method": (f"{kind.__module__}:{kind.__qualname__}", method_tables(run.method)),
-        "seed": run.seed,
-        "folder": str(run.folder),
-        "reference": None if run.reference is None else toml.as_tables(run.reference),
-        "choice": (choice.engine, str(choice.device), choice.precision, choice.reason, choice.worth_saying),
-        "data": run.data,
-    }
+def _cloudpickle() -> Any:
+    from ray import cloudpickle
 
-
-def _restored(tables: dict[str, Any]) -> StudyRun:
-    """The run that tables describe."""
-    from fedhv.runs.study import StudyRun
-
-    engine, device, precision, reason, worth_saying = tables["choice"]
-    return StudyRun(
-        setting=toml.build(Setting, tables["setting"]),
-        method=make_method(*tables["method"]),
-        seed=tables["seed"],
-        folder=Path(tables["folder"]),
-        reference=None if tables["reference"] is None else toml.build(Reference, tables["reference"]),
-        choice=Choice(engine, torch.device(device), precision, reason, worth_saying),
-        data=tables["data"],
-    )
+    return cloudpickle
 
 
 def _received(reference: Any, run: StudyRun) -> Outcome:

@@ -47,8 +47,6 @@ SHARE_OF_CHECKPOINTS = 0.02
 MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
 """Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
 
-WAITING = "Stopping after this round; Ctrl-C again stops at once."
-
 
 @dataclass(frozen=True)
 class Job:
@@ -162,12 +160,12 @@ def execute_together(
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
         try:
-            with held_back(not engine.interruptible, PATIENCE, lambda: observer.say(WAITING)) as signals:
+            with held_back(not engine.interruptible, PATIENCE) as signals:
                 _play(executions, engine, observer, tick, signals)
         except KeyboardInterrupt:
             saved = False
             while not saved:
-                with suppress(KeyboardInterrupt), held_back():  # another one wishes for nothing new
+                with suppress(KeyboardInterrupt), held_back():  # a second signal changes nothing
                     _save(executions)
                     saved = True
             raise Interrupted(_how_far(executions)) from None

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from fedhv.support.errors import FedHVError, InputError
 
@@ -19,25 +20,31 @@ def write_atomic(path: Path, content: str | bytes, previous: Path | None = None)
 
     Where `previous` is given, the old file is kept under this name, once the new one is safely on the disk.
     """
-    data = content.encode() if isinstance(content, str) else content
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            if previous is not None and path.exists():
-                os.replace(path, previous)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):  # a folder that vanished took the file with it
-                os.unlink(temporary)
-            raise
-        _sync_folder(path.parent)
+        with replacing(path, previous) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+@contextmanager
+def replacing(path: Path, previous: Path | None = None) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` at the end; after an exception nothing has changed."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes private files
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):  # a folder that vanished took the file with it
+            os.unlink(temporary)
+        raise
+    _sync_folder(path.parent)
 
 
 _LEFT_OVER = re.compile(r"\.[\w-]+\.(toml|json|jsonl|safetensors)-[a-z0-9_]{8}")

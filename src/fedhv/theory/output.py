@@ -31,12 +31,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> Path:
 
 def write_figure(path: Path, make: Callable[[], Figure]) -> list[Path]:
     """A figure beside `path`, as PNG and PDF; needs matplotlib."""
-    from fedhv.report.figures.drawing import drawing, image
+    from fedhv.report.figures import drawing
 
-    with drawing():
-        figure = make()
-        written = []
-        for ending in (".png", ".pdf"):
-            written.append(path.with_suffix(ending))
-            write_atomic(written[-1], image(figure, ending[1:]))
-    return written
+    with drawing.drawing():
+        return drawing.write_figure(path, make())

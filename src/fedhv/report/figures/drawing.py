@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedhv.report.aggregate import Curve
 from fedhv.report.escape import one_line
 from fedhv.report.palette import Style
 from fedhv.support.errors import InputError
+from fedhv.support.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +66,15 @@ def image(figure: Figure, kind: str) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format=kind, metadata=metadata)
     return content.getvalue()
+
+
+def write_figure(stem: Path, figure: Figure) -> list[Path]:
+    """The figure as `stem`.png and `stem`.pdf."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
+    for path in paths:
+        write_atomic(path, image(figure, path.suffix[1:]))
+        figure.set_layout_engine("none")  # the layout is found once; it is the slow part
+    return paths
 
 
 @contextmanager

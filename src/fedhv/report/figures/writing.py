@@ -6,7 +6,6 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.report.escape import file_name
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
-from fedhv.report.figures.drawing import drawing, image
+from fedhv.report.figures.drawing import drawing, write_figure
 from fedhv.report.groups import SettingStudy, Study
 from fedhv.report.palette import Style, styles
 from fedhv.runs.config import setting_from_tables
 from fedhv.support.errors import FedHVError
-from fedhv.support.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,30 +85,12 @@ def _last_part(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-@dataclass
-class Writer:
-    """Writes figures under one prefix."""
-
-    folder: Path
-    prefix: str
-
-    def __call__(self, name: str, figure: Figure) -> list[Path]:
-        """The figure as PNG and as PDF."""
-        paths = [self.folder / f"{self.prefix}{name}.{kind}" for kind in ("png", "pdf")]
-        for path in paths:
-            write_atomic(path, image(figure, path.suffix[1:]))
-            figure.set_layout_engine("none")  # the layout is found once; it is the slow part
-        return paths
-
-
 def _draw_setting(
     setting: SettingStudy, looks: Mapping[str, Style], folder: Path, prefix: str
 ) -> tuple[list[Path], list[str]]:
-    write, written = Writer(folder, prefix), []
     with drawing():
-        for name, figure in figures_of(setting, looks):
-            written += write(name, figure)
-    return written, []
+        drawn = [write_figure(folder / f"{prefix}{name}", figure) for name, figure in figures_of(setting, looks)]
+    return [path for paths in drawn for path in paths], []
 
 
 def _draw_benchmark(
@@ -125,13 +105,13 @@ def _draw_benchmark(
         return [], [f"{name}: no figures of its labels and images, since it is not one of the shipped benchmarks"]
     written: list[Path] = []
     notes: list[str] = []
-    write = Writer(folder, prefix)
     try:
         setting = setting_from_tables(tables)
         loaded = load_benchmark(setting.benchmark, data)
         with drawing():
-            written += write("labels", benchmark.label_distribution(loaded, setting.federation.divide(loaded)))
-            written += write("examples", benchmark.examples(loaded))
+            labels = benchmark.label_distribution(loaded, setting.federation.divide(loaded))
+            written += write_figure(folder / f"{prefix}labels", labels)
+            written += write_figure(folder / f"{prefix}examples", benchmark.examples(loaded))
     except FedHVError as error:
         notes.append(f"{name}: no figures of its labels and images: {error}")
     return written, notes
