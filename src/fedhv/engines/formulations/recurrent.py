@@ -99,6 +99,10 @@ def _direction(layer: nn.RNNBase, name: str, inputs: Tensor, state: State, backw
     """One layer in one direction."""
     step = STEPS[layer.mode]
     bias_ih, bias_hh = (getattr(layer, f"bias_{part}_{name}") if layer.bias else None for part in ("ih", "hh"))
+    if (
+        bias_ih is not None and bias_hh is not None and layer.mode != "GRU"
+    ):  # where the two are only added, all steps do so at once
+        bias_ih, bias_hh = bias_ih + bias_hh, None
     projection = getattr(layer, f"weight_hr_{name}") if layer.proj_size else None
     hidden = Hidden(getattr(layer, f"weight_hh_{name}"), bias_hh, projection)
     # `unbind`, since its gradient is one `stack`; the gradient of an index would be a tensor of zeros for every step.
