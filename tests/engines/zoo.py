@@ -66,12 +66,12 @@ class SelfAttention(nn.Module):
 class Encoder(nn.Module):
     """`nn.TransformerEncoder` with positions; causal, so that the last token has seen all."""
 
-    def __init__(self, size: Size, causal: bool = True, norm_first: bool = False) -> None:
+    def __init__(self, size: Size, causal: bool = True, norm_first: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, size.width)
         self.positions = nn.Parameter(0.1 * torch.randn(size.length, size.width))
         layer = nn.TransformerEncoderLayer(
-            size.width, size.heads, 2 * size.width, dropout=0.0, batch_first=True, norm_first=norm_first
+            size.width, size.heads, 2 * size.width, dropout, batch_first=True, norm_first=norm_first
         )
         self.layers = nn.TransformerEncoder(layer, size.depth, enable_nested_tensor=not norm_first)
         self.causal = causal
@@ -464,6 +464,7 @@ ZOO: dict[str, Architecture] = {
     "transformer": Architecture(Encoder, "tokens"),
     "transformer-frozen": Architecture(AlwaysEvaluating, "tokens"),
     "transformer-evaluating": Architecture(EvaluatingAndTrained, "tokens"),
+    "transformer-dropout": Architecture(lambda size: Encoder(size, dropout=0.2), "tokens"),
     "translator": Architecture(Translator, "tokens"),
     "sdpa-causal": Architecture(lambda size: ScaledDotProduct(size, masked=False), "tokens"),
     "sdpa-masked": Architecture(lambda size: ScaledDotProduct(size, masked=True), "tokens"),
@@ -471,6 +472,12 @@ ZOO: dict[str, Architecture] = {
     "gru": Architecture(_recurrent(nn.GRU, batch_first=True), "sequences", lambda size: 2 * size.width),
     "gru-deep": Architecture(
         _recurrent(nn.GRU, num_layers=2, bidirectional=True), "sequences", lambda size: 3 * size.width
+    ),
+    "gru-dropout": Architecture(
+        _recurrent(nn.GRU, num_layers=2, dropout=0.3, batch_first=True), "sequences", lambda size: 2 * size.width
+    ),
+    "lstm-dropout": Architecture(
+        _recurrent(nn.LSTM, num_layers=2, dropout=0.3, bidirectional=True), "sequences", lambda size: 3 * size.width
     ),
     "lstm": Architecture(_recurrent(nn.LSTM, batch_first=True), "sequences", lambda size: 2 * size.width),
     "lstm-projected": Architecture(

@@ -21,11 +21,13 @@ class Bfloat16(Network):
         self._device = device.type
         self.module = _with_plain_recurrence(network.module, device.type)
 
-    def __call__(self, theta: Tensor, inputs: Inputs, *, training: bool) -> list[Tensor]:
+    def __call__(
+        self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
+    ) -> list[Tensor]:
         """The m outputs of the model with parameters θ."""
         # Views of θ are new tensors in every call, which a cache of casts would only keep alive.
         with torch.autocast(self._device, torch.bfloat16, cache_enabled=False):
-            outputs = super().__call__(theta, inputs, training=training)
+            outputs = super().__call__(theta, inputs, training=training, key=key)
         return [output.float() for output in outputs]
 
 

@@ -91,7 +91,9 @@ def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Ten
             last.append(ended)
         inputs = both[0] if directions == 1 else torch.cat(both, dim=-1)
         if layer.dropout > 0 and depth < layer.num_layers - 1:
-            inputs = F.dropout(inputs, layer.dropout, layer.training)
+            # In the layout of the layer's inputs: what is drawn for an element depends on its place.
+            axis = 1 if layer.batch_first else 0
+            inputs = F.dropout(inputs.transpose(0, axis), layer.dropout, layer.training).transpose(0, axis)
     return inputs, tuple(torch.stack(each) for each in zip(*last, strict=True))
 
 
