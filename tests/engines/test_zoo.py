@@ -12,6 +12,8 @@ from fedhv import FSMGDA, LocalTraining, Problem, Uniform, classification
 from fedhv.engines import Sequential, Stacked, choose_engine
 from fedhv.simulation.rounds import Plan, simulate
 
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's, about its own speed on a CPU
+
 PLAN = Plan(rounds=2, participants=3, local=LocalTraining(steps=2, batch_size=4, learning_rate=0.02))
 CLIENTS = [3, 9, 6, 5]  # one holds less than a minibatch
 
