@@ -10,11 +10,11 @@ from zoo import CLASSES, TINY, WORDS, ZOO
 
 from fedhv import FSMGDA, LocalTraining, Problem, Uniform, classification
 from fedhv.engines import Sequential, Stacked, choose_engine
-from fedhv.simulation.rounds import Plan, simulate
+from fedhv.simulation.rounds import Plan, initial_state, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's, about its own speed on a CPU
 
-PLAN = Plan(rounds=2, participants=3, local=LocalTraining(steps=2, batch_size=4, learning_rate=0.02))
+PLAN = Plan(rounds=2, participants=3, local=LocalTraining(steps=2, batch_size=4, learning_rate=0.002))
 CLIENTS = [3, 9, 6, 5]  # one holds less than a minibatch
 
 names = pytest.mark.parametrize(
@@ -31,9 +31,10 @@ names = pytest.mark.parametrize(
 def test_a_stack_of_every_architecture_moves_as_a_loop_does(name, method):
     problem = ZOO[name].problem(TINY, CLIENTS, test=6)
     stack = Stacked(problem)
+    start = initial_state(stack, method, PLAN.seed).model
     for one, other in zip(simulate(Sequential(problem), method, PLAN), simulate(stack, method, PLAN), strict=True):
-        difference = (other.state.model - one.state.model).norm() / one.state.model.norm()
-        assert difference < 1e-6
+        # Relative to how far the run has moved: θ itself is much longer.
+        assert (other.state.model - one.state.model).norm() < 1e-4 * (one.state.model - start).norm()
         assert other.weights == pytest.approx(one.weights, abs=1e-4)
         if one.evaluation is not None:
             assert other.evaluation.mean_loss == pytest.approx(one.evaluation.mean_loss, rel=1e-4)
