@@ -114,9 +114,23 @@ def test_a_run_that_asked_for_stacking_says_why_it_is_not_and_gives_the_same_num
     assert all(torch.equal(plain.state_dict[name], again.state_dict[name]) for name in plain.state_dict)
 
 
-def test_a_precision_of_stacks_alone_is_refused_where_the_model_cannot_be_stacked():
-    with pytest.raises(InputError, match=r"computes in float32 or tf32. Found precision 'bf16'. It is used since the"):
-        choose_engine("stacked", "cpu", "bf16", problem_with(Peeking))
+def test_a_model_that_cannot_be_stacked_is_computed_in_the_precision_that_was_asked_for():
+    choice = choose_engine("stacked", "cpu", "bf16", problem_with(Peeking))
+    assert (choice.engine, choice.precision) == ("sequential", "bf16")
+
+
+class OnlyFloat32(Branching):
+    """Cannot be stacked, and mixes the types that autocast makes."""
+
+    def forward(self, inputs):
+        middle = self.layer(inputs if inputs.sum() > 0 else -inputs)
+        return [torch.addbmm(middle, inputs[:, None, :1], middle[:, None].float())]
+
+
+def test_a_model_that_does_not_compute_in_bf16_is_refused_before_the_run():
+    assert choose_engine("stacked", "cpu", "float32", problem_with(OnlyFloat32)).engine == "sequential"
+    with pytest.raises(InputError, match=r"should compute in bf16\. Found: .*\. Use --precision float32\.$"):
+        choose_engine("stacked", "cpu", "bf16", problem_with(OnlyFloat32))
 
 
 LOCAL = LocalTraining(10, 32, 0.1)

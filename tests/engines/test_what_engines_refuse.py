@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedhv import FedHVError, InputError, LocalTraining, Train
-from fedhv.engines import Parallel, Sequential, Stacked, choose_engine, choosing, heap, parallel
+from fedhv.engines import Parallel, Stacked, choose_engine, choosing, heap, parallel
 from fedhv.problem.parameters import initial_model
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
@@ -46,10 +46,9 @@ def test_a_process_among_several_starts_no_workers_of_its_own(monkeypatch):
     assert (choice.engine, choice.reason) == ("sequential", "this is one of several processes")
 
 
-@pytest.mark.parametrize("engine", [Sequential, Parallel])
-def test_a_precision_that_an_engine_lacks_is_refused(engine, quadratic_problem):
-    with pytest.raises(InputError, match=r"computes in float32.* Found 'bf16'"):
-        engine(quadratic_problem, precision="bf16")
+def test_a_precision_that_an_engine_lacks_is_refused(quadratic_problem):
+    with pytest.raises(InputError, match=r"computes in float32\. Found 'bf16'"):
+        Parallel(quadratic_problem, precision="bf16")
 
 
 def test_another_c_library_is_left_alone(monkeypatch):

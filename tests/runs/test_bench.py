@@ -118,7 +118,7 @@ def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
 def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, monkeypatch):
     setting = load_setting(str(setting_file))
     problem, plan = Source(setting)(), setting.plan(setting.method("uniform"), 0)
-    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda problem: "it cannot")
+    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda *_: "it cannot")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, plan)
     assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as asked")]
     choices, _ = choose_engines(["stacked"], "cpu", "auto", problem, plan)

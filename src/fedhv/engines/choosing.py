@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from fedhv.engines.base import Engine
-from fedhv.engines.mappable import why_not_mappable
+from fedhv.engines.mappable import why_not_bf16, why_not_mappable
 from fedhv.engines.parallel import can_fork
 from fedhv.engines.registry import ENGINES
 from fedhv.problem.problem import Problem
@@ -102,28 +102,34 @@ def choose_engine(
         name, reason = _fastest(where, problem, plan)
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
-    obstacle = _why_not_stacked(problem) if name == "stacked" and problem is not None else None
-    if obstacle is not None:
-        name, reason = "sequential", obstacle
     if precision == "auto":
         precision = "tf32" if where.type == "cuda" else "float32"
+    obstacle = None
+    if name == "stacked" and problem is not None and precision in ENGINES[name].precisions:
+        obstacle = _why_not_stacked(problem, where, precision)
+    if obstacle is not None:
+        name, reason = "sequential", obstacle
     if precision not in ENGINES[name].precisions:
         known = " or ".join(ENGINES[name].precisions)
-        because = "" if obstacle is None else f" It is used since {reason}."
         raise InputError(
-            f"The engine '{name}' computes in {known}. Found precision '{precision}'.{because} Use --precision "
+            f"The engine '{name}' computes in {known}. Found precision '{precision}'. Use --precision "
             f"{ENGINES[name].precisions[0]}."
         )
     if precision == "tf32" and where.type != "cuda":
         raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
+    if precision == "bf16" and problem is not None and name == "sequential":
+        objection = why_not_bf16(problem, where)
+        if objection is not None:
+            other = "tf32" if where.type == "cuda" else "float32"
+            raise InputError(f"The model should compute in bf16. Found: {objection}. Use --precision {other}.")
     return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
 
 
-def _why_not_stacked(problem: Problem) -> str | None:
+def _why_not_stacked(problem: Problem, device: torch.device, precision: str) -> str | None:
     """Why a problem gets another engine than the stacked one, which holds all examples on the device."""
     if not problem.train.resident:
         return "the examples cannot be held on the device: they are read or collated minibatch by minibatch"
-    obstacle = why_not_mappable(problem)
+    obstacle = why_not_mappable(problem, device, precision)
     return None if obstacle is None else f"the model cannot be stacked: {obstacle}"
 
 

@@ -30,6 +30,11 @@ class Recorder:
         self._device = device
         self._recordings: dict[Hashable, _Recording] = {}
 
+    @property
+    def records(self) -> bool:
+        """Whether there is a GPU to record for."""
+        return self._device.type == "cuda"
+
     def __call__(self, key: Hashable, function: Function, inputs: Mapping[str, Tensor]) -> Tensor:
         """`function(**inputs)`. The result is overwritten by the next call with the same key and shapes.
 
@@ -38,7 +43,7 @@ class Recorder:
             function: Reads nothing but its inputs and tensors that never move.
             inputs: May be any tensors; they are copied to where the recording reads them.
         """
-        if self._device.type != "cuda":
+        if not self.records:
             return function(**inputs)
         shape = (key, tuple((name, tuple(value.shape)) for name, value in sorted(inputs.items())))
         if shape not in self._recordings:

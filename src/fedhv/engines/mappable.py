@@ -2,49 +2,114 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
 import torch
 
+from fedhv.engines.autocast import Bfloat16
+from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+from fedhv.engines.formulations.obstacles import reason
 from fedhv.problem.parameters import flatten
-from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.problem import Clients, Examples, Problem
 from fedhv.problem.trees import Inputs, tree_map
 from fedhv.protocol.client import Client
 
 CLIENTS, EXAMPLES = 2, 2
-LONGEST = 160
-"""Characters of a reason: torch explains itself at length."""
 
 
-def why_not_mappable(problem: Problem) -> str | None:
+def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> str | None:
     """Why `vmap` cannot map a problem's model and losses over clients; None where it can.
 
     Typical reasons are a branch that looks at the data, `.item()`, a buffer that is written in place, or an
-    operation that torch cannot batch. What is tried is what the stacked engine does, on a CPU, with a stack as small
-    as stacks can be; a random draw leaves no trace.
+    operation that torch cannot batch. What is tried is what the stacked engine does, forward and backward, on the
+    device and in the precision of the run, with a stack as small as stacks can be; a random draw leaves no trace.
     """
-    client = Client(problem)
-    count = CLIENTS * EXAMPLES
-    positions = torch.arange(count) % len(problem.train)
+    device = torch.device(device)
+    client = Client(_few(problem), device)
     try:
-        with torch.random.fork_rng(devices=[]):
-            batch = client.ready(client.train_examples[positions], channels_last=False)
+        with _no_trace(device):
+            client.network.module = with_mappable_layers(client.network.module)
+            batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)], channels_last=False)
             stack = batch.fold(CLIENTS, EXAMPLES)
-            theta = flatten(client.network.module).expand(CLIENTS, -1)
-            weights = torch.full((CLIENTS, client.layout.tasks), 1 / client.layout.tasks)
-            shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES)
+            theta = flatten(client.network.module).expand(CLIENTS, -1).clone().requires_grad_()
+            weights = torch.full((CLIENTS, client.layout.tasks), 1 / client.layout.tasks, device=device)
+            shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES, device=device)
 
             def objective(theta: torch.Tensor, inputs: Inputs, targets: tuple[torch.Tensor, ...],
                           weights: torch.Tensor, shares: torch.Tensor, key: torch.Tensor) -> torch.Tensor:  # fmt: skip
-                return client.objective(theta, Examples(inputs, targets), weights, shares, key)
+                with mappable_attention(), _autocast(device, precision):
+                    return client.objective(theta, Examples(inputs, targets), weights, shares, key)
 
-            theta = theta.clone().requires_grad_()
             mapped = torch.func.vmap(objective, randomness="different")
-            key = torch.arange(CLIENTS)
-            torch.autograd.grad(mapped(theta, stack.inputs, stack.targets, weights, shares, key).sum(), theta)
+            losses = mapped(theta, stack.inputs, stack.targets, weights, shares, torch.arange(CLIENTS, device=device))
+            (stacked,) = torch.autograd.grad(losses.sum(), theta)
+            if precision != "bf16" and _differs(client, stacked, theta[0].detach(), batch):
+                return "its gradient in a stack is not the gradient of a client alone"
             if _mixes(client, theta[0].detach(), batch.inputs):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # whatever a user's model may raise under vmap is the answer
-        return _reason(error)
+        return reason(error)
     return None
+
+
+def why_not_bf16(problem: Problem, device: torch.device | str = "cpu") -> str | None:
+    """Why a single client's gradient cannot be computed under autocast to bfloat16; None where it can."""
+    device = torch.device(device)
+    client = Client(_few(problem), device)
+    try:
+        with _no_trace(device):
+            client.network = Bfloat16(client.network, device)
+            weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=device)
+            batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)])
+            client.gradient(flatten(client.network.module), batch, weights, key=0)
+    except Exception as error:  # whatever a user's model may raise under autocast is the answer
+        return reason(error)
+    return None
+
+
+def _few(problem: Problem) -> Problem:
+    """The problem with as few examples as a trial needs: a device's memory may hold all of them only once."""
+    count = CLIENTS * EXAMPLES
+    positions = torch.arange(count) % len(problem.train)
+    return replace(
+        problem,
+        train=problem.train[positions],
+        test=problem.test[:1],
+        clients=Clients.of([range(count)]),
+        strata={},
+    )
+
+
+def _no_trace(device: torch.device) -> AbstractContextManager[None]:
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    if precision != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def _differs(client: Client, stacked: torch.Tensor, theta: torch.Tensor, batch: Examples) -> bool:
+    """Whether a client's gradient in the stack is another one than alone: torch's rules for `vmap` have errors.
+
+    Gradients of models that draw from torch's generator cannot be compared, and those that are not finite are not.
+    """
+    weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=theta.device)
+    for j, mine in enumerate(stacked):
+        before = _drawn(theta.device)
+        alone = client.gradient(theta, batch[j * EXAMPLES : (j + 1) * EXAMPLES], weights, key=j)
+        if not torch.equal(_drawn(theta.device), before) or not alone.isfinite().all():
+            return False
+        if not (mine - alone).norm() <= 1e-2 * alone.norm():
+            return True
+    return False
+
+
+def _drawn(device: torch.device) -> torch.Tensor:
+    """The state of the generator that a model on a device draws from."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
@@ -53,10 +118,3 @@ def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
     with torch.no_grad():
         pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)
         return any(bool((a[0] - b[0]).norm() > 1e-2 * (a[0].norm() + b[0].norm()) / 2) for a, b in pairs)
-
-
-def _reason(error: Exception) -> str:
-    """The first sentence of what torch says, in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    sentence = text.split(". ")[0].rstrip(".")
-    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1].rstrip()}…"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import torch
+
+from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
+from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Replies
 
 
 class Sequential(Engine):
     """Loops over the cohort."""
+
+    precisions = ("float32", "tf32", "bf16")
+
+    def __init__(self, problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> None:
+        super().__init__(problem, device, precision)
+        if precision == "bf16":
+            self.client.network = Bfloat16(self.client.network, self.device)
 
     def ask(self, call: Call) -> Replies:
         """The cohort's answers, one client after the other."""

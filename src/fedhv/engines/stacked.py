@@ -22,8 +22,11 @@ import torch
 from torch import Tensor
 
 from fedhv.engines.ahead import Ahead
+from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
+from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import parts
@@ -60,6 +63,10 @@ class Stacked(Engine):
     ) -> None:
         super().__init__(problem, device, precision)
         on_gpu = self.device.type == "cuda"
+        self._plain = self.client.network.module
+        self.obstacle: str | None = None
+        """Why clients are computed one after the other, where the stack failed."""
+        self.client.network.module = with_mappable_layers(self._plain)
         if on_gpu and precision != "float32" and importlib.util.find_spec("triton"):
             self.client.network.module = with_stacked_kernels(self.client.network.module)
         self.compiles = on_gpu if compiled is None else compiled
@@ -161,6 +168,40 @@ class Stacked(Engine):
         return (type(work),)
 
     def _moved(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
+        """The updates or gradients of trajectories of one shape; a stack that fails is computed in a simpler way."""
+        noted = len(self.notes)
+        while self.obstacle is None:
+            try:
+                return self._stacked(some)
+            except Exception as error:
+                if not is_obstacle(error):
+                    raise
+                why = reason(error)
+            # Behind the handler, where nothing holds the memory of the failed attempt any more.
+            self._simplify(why, noted)
+        return [work.alone(self.client, me) for work, me in some]
+
+    def _simplify(self, why: str, noted: int) -> None:
+        """Give up compilation, then CUDA graphs, then the stack; notes from `noted` on are about this failure."""
+        self._forget()
+        if self.compiles:
+            self.compiles, self._gradient = False, self._gradients
+            self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
+        elif self._recorder.records:
+            self._recorder = Recorder(torch.device("cpu"))  # which just calls what it is given
+            self.notes.append(f"The stack is computed without CUDA graphs, which failed: {why}.")
+        else:
+            self.obstacle, self.foresees = why, False
+            self.client.network.module = self._plain
+            if self.precision == "bf16":
+                self.client.network = Bfloat16(self.client.network, self.device)
+            self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
+
+    def measured(self) -> dict[str, Any]:
+        """That clients are computed one after the other, in the history of the rounds where it is so."""
+        return {} if self.obstacle is None else {"engine": "sequential"}
+
+    def _stacked(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
         """The updates or gradients of trajectories of one shape, as rows of one tensor."""
         stack = [Trajectory.of(work, me) for work, me in some if isinstance(work, Descend | Gradient)]
         shape = stack[0].shape(self._largest)
@@ -246,7 +287,7 @@ class Stacked(Engine):
         key: Tensor,
     ) -> Tensor:
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
-        with self._autocast():
+        with mappable_attention(), self._autocast():
             return self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
 
     def _autocast(self) -> AbstractContextManager[object]:

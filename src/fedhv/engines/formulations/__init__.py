@@ -1,0 +1,8 @@
+"""Formulations of layers that `vmap` can map over clients: the same parameters, the same results, other operators."""
+
+from __future__ import annotations
+
+from fedhv.engines.formulations.attention import mappable_attention
+from fedhv.engines.formulations.replacement import with_mappable_layers
+
+__all__ = ["mappable_attention", "with_mappable_layers"]

@@ -1,0 +1,44 @@
+"""A model whose layers can be mapped over clients: those that cannot are replaced, with the same parameters."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+
+from fedhv.engines.formulations import cells, recurrent
+from fedhv.engines.formulations.embedding import Embedding, EmbeddingBag, replaceable
+
+LAYERS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.RNN: recurrent.RNN,
+    nn.GRU: recurrent.GRU,
+    nn.LSTM: recurrent.LSTM,
+    nn.RNNCell: cells.RNNCell,
+    nn.GRUCell: cells.GRUCell,
+    nn.LSTMCell: cells.LSTMCell,
+    nn.Embedding: Embedding,
+    nn.EmbeddingBag: EmbeddingBag,
+}
+"""Subclasses are not in it: what a user's own class computes is not known."""
+
+
+def with_mappable_layers(module: nn.Module) -> nn.Module:
+    """A copy of a module with every layer replaced that has a formulation; the module itself where there is none."""
+    if not any(_replaced(layer) for layer in module.modules()):
+        return module
+    module = copy.deepcopy(module)
+    for layer in module.modules():
+        if _replaced(layer):
+            layer.__class__ = LAYERS[type(layer)]
+    return module
+
+
+def _replaced(layer: nn.Module) -> bool:
+    match layer:
+        case nn.Embedding():
+            wanted = layer.padding_idx is not None
+        case nn.EmbeddingBag():
+            wanted = replaceable(layer)
+        case _:
+            wanted = True
+    return wanted and type(layer) in LAYERS

@@ -1,0 +1,209 @@
+"""Formulations of layers give torch's own outputs and gradients, in float64, mapped over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+
+CLIENTS, TIME, BATCH, INPUTS, HIDDEN = 3, 5, 4, 6, 8
+
+RECURRENT = {
+    "rnn-tanh": lambda: nn.RNN(INPUTS, HIDDEN),
+    "rnn-relu": lambda: nn.RNN(INPUTS, HIDDEN, 2, nonlinearity="relu", bidirectional=True),
+    "gru": lambda: nn.GRU(INPUTS, HIDDEN, batch_first=True),
+    "gru-deep": lambda: nn.GRU(INPUTS, HIDDEN, 3, bidirectional=True),
+    "gru-no-bias": lambda: nn.GRU(INPUTS, HIDDEN, bias=False),
+    "lstm": lambda: nn.LSTM(INPUTS, HIDDEN, batch_first=True),
+    "lstm-deep": lambda: nn.LSTM(INPUTS, HIDDEN, 2, bidirectional=True, batch_first=True),
+    "lstm-projected": lambda: nn.LSTM(INPUTS, HIDDEN, 2, proj_size=3, bidirectional=True),
+    "lstm-no-bias": lambda: nn.LSTM(INPUTS, HIDDEN, bias=False, proj_size=2),
+}
+recurrent = pytest.mark.parametrize("make", RECURRENT.values(), ids=RECURRENT)
+
+
+def flat(outputs) -> list[Tensor]:
+    return [outputs] if isinstance(outputs, Tensor) else [leaf for each in outputs for leaf in flat(each)]
+
+
+def assert_same(layer: nn.Module, arguments: list, training: bool = True) -> None:
+    """Outputs and the gradients of all parameters and floating-point arguments, client by client.
+
+    Every argument has the clients first; every output counts in the gradient, with weights of its own.
+    """
+    layer = layer.double().train(training)
+    torch.manual_seed(7)
+    names = [name for name, _ in layer.named_parameters()]
+    parameters = [torch.randn(CLIENTS, *p.shape, dtype=torch.float64, requires_grad=True) for p in layer.parameters()]
+    leaves = [*parameters, *(a.requires_grad_() for a in flat(arguments) if a.is_floating_point())]
+
+    def call(module: nn.Module) -> Callable[..., list[Tensor]]:
+        def function(values: list[Tensor], given: list) -> list[Tensor]:
+            with mappable_attention():
+                return flat(torch.func.functional_call(module, dict(zip(names, values, strict=True)), tuple(given)))
+
+        return function
+
+    def scalar(outputs: list[Tensor]) -> Tensor:
+        factors = [torch.linspace(0.5, 1.5, y[0].numel(), dtype=y.dtype).view_as(y[0]) for y in outputs]
+        return sum((y * factor).sum() for y, factor in zip(outputs, factors, strict=True))
+
+    formulated = with_mappable_layers(layer)
+    mapped = torch.func.vmap(call(formulated))(parameters, arguments)
+    alone = [
+        call(layer)([p[j] for p in parameters], torch.utils._pytree.tree_map(lambda a, j=j: a[j], arguments))
+        for j in range(CLIENTS)
+    ]
+    own = [torch.stack(each) for each in zip(*alone, strict=True)]
+    torch.testing.assert_close(mapped, own, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad(scalar(mapped), leaves), torch.autograd.grad(scalar(own), leaves), rtol=1e-11, atol=1e-11
+    )
+    assert [(name, p.shape) for name, p in formulated.named_parameters()] == [
+        (name, p.shape) for name, p in layer.named_parameters()
+    ]
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(CLIENTS, *shape, dtype=torch.float64)
+
+
+@recurrent
+@pytest.mark.parametrize("state", ["given", "none"])
+@pytest.mark.parametrize("batch", ["batch", "one sequence"])
+def test_a_recurrent_layer_is_torchs_own(make, state, batch):
+    torch.manual_seed(1)
+    layer = make()
+    several = [BATCH] * (batch == "batch")
+    shape = [*several, TIME] if layer.batch_first else [TIME, *several]
+    arguments: list = [numbers(*shape, INPUTS)]
+    if state == "given":
+        rows = layer.num_layers * (2 if layer.bidirectional else 1)
+        h = numbers(rows, *several, layer.proj_size or HIDDEN)
+        arguments.append((h, numbers(rows, *several, HIDDEN)) if isinstance(layer, nn.LSTM) else h)
+    assert_same(layer, arguments)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+@pytest.mark.parametrize("state", ["given", "none"])
+def test_a_cell_is_torchs_own(kind, state):
+    torch.manual_seed(1)
+    h, c = numbers(BATCH, HIDDEN), numbers(BATCH, HIDDEN)
+    given = [(h, c) if kind is nn.LSTMCell else h] * (state == "given")
+    assert_same(kind(INPUTS, HIDDEN), [numbers(BATCH, INPUTS), *given])
+
+
+def test_dropout_between_layers_is_drawn_in_training_alone():
+    torch.manual_seed(1)
+    inputs, layer = numbers(TIME, BATCH, INPUTS), nn.GRU(INPUTS, HIDDEN, 2, dropout=0.5)
+    assert_same(layer, [inputs], training=False)
+    formulated = with_mappable_layers(layer)
+
+    def outputs(training: bool) -> Tensor:
+        formulated.train(training)
+        return torch.func.vmap(lambda x: formulated(x)[0], randomness="different")(inputs)
+
+    assert torch.equal(outputs(False), outputs(False))
+    assert not torch.allclose(outputs(True), outputs(False))
+    assert not torch.allclose(outputs(True), outputs(True))
+
+
+def test_outside_of_a_stack_a_layer_is_torchs_own_to_the_bit():
+    torch.manual_seed(1)
+    layer, inputs = nn.LSTM(INPUTS, HIDDEN), torch.randn(TIME, BATCH, INPUTS)
+    assert torch.equal(with_mappable_layers(layer)(inputs)[0], layer(inputs)[0])
+    packed = pack_padded_sequence(inputs, torch.tensor([5, 4, 2, 1]))
+    assert torch.equal(with_mappable_layers(layer)(packed)[0].data, layer(packed)[0].data)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("padding", [None, 0, -1])
+def test_bags_are_torchs_own(mode, padding):
+    tokens = torch.randint(0, 7, (CLIENTS, BATCH, TIME), generator=torch.Generator().manual_seed(2))
+    tokens[0, 0] = 0  # a bag of nothing but padding
+    assert_same(nn.EmbeddingBag(7, 3, mode=mode, padding_idx=padding), [tokens])
+
+
+def test_weighted_bags_are_torchs_own():
+    tokens = torch.randint(0, 7, (CLIENTS, BATCH, TIME), generator=torch.Generator().manual_seed(2))
+
+    class Weighted(nn.EmbeddingBag):
+        pass
+
+    layer = nn.EmbeddingBag(7, 3, mode="sum")
+    assert type(with_mappable_layers(Weighted(7, 3))) is Weighted  # what a subclass computes is not known
+    torch.manual_seed(1)
+    shares, weight = torch.rand(CLIENTS, BATCH, TIME), torch.randn(CLIENTS, 7, 3)
+    bags = with_mappable_layers(layer)
+    mapped = torch.func.vmap(
+        lambda w, t, s: torch.func.functional_call(bags, {"weight": w}, (t,), {"per_sample_weights": s})
+    )(weight, tokens, shares)
+    own = [F.embedding_bag(tokens[j], weight[j], mode="sum", per_sample_weights=shares[j]) for j in range(CLIENTS)]
+    torch.testing.assert_close(mapped, torch.stack(own))
+
+
+@pytest.mark.parametrize("padding", [0, 3, -1])
+def test_padding_gets_no_gradient_of_any_client(padding):
+    tokens = torch.randint(0, 7, (CLIENTS, BATCH, TIME), generator=torch.Generator().manual_seed(2))
+    assert_same(nn.Embedding(7, 3, padding_idx=padding), [tokens])
+
+
+class Attending(nn.Module):
+    """Scaled dot-product attention with options."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.qkv, self.options = nn.Linear(INPUTS, 3 * HIDDEN), options
+
+    def forward(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(inputs).view(BATCH, TIME, 3, 2, -1).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **self.options)
+
+
+def test_attention_is_torchs_own():
+    torch.manual_seed(1)
+    inputs = numbers(BATCH, TIME, INPUTS)
+    assert_same(Attending(), [inputs])
+    assert_same(Attending(is_causal=True), [inputs])
+    assert_same(Attending(scale=0.2), [inputs, numbers(BATCH, 1, TIME, TIME)])
+    visible = torch.rand(CLIENTS, BATCH, 1, TIME, TIME) > 0.4
+    assert_same(Attending(), [inputs, visible | torch.eye(TIME, dtype=torch.bool)])
+    assert_same(nn.TransformerEncoderLayer(INPUTS, 2, 8, dropout=0.0, batch_first=True), [inputs], training=False)
+
+
+def test_dropout_of_attention_differs_between_clients():
+    torch.manual_seed(1)
+    inputs, layer = torch.randn(BATCH, TIME, INPUTS), Attending(dropout_p=0.5)
+
+    def outputs(x: Tensor) -> Tensor:
+        with mappable_attention():
+            return layer(x)
+
+    one, other = torch.func.vmap(outputs, randomness="different")(torch.stack([inputs, inputs]))
+    assert not torch.allclose(one, other)
+
+
+def test_the_backends_of_attention_are_put_back():
+    def backends() -> tuple[bool, ...]:
+        return torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+
+    def fail() -> None:
+        with mappable_attention():
+            assert backends() == (False, False)
+            raise ZeroDivisionError
+
+    before = backends()
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert backends() == before == (True, True)
+
+
+def test_a_model_without_such_layers_is_not_copied():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2))
+    assert with_mappable_layers(model) is model
