@@ -10,12 +10,12 @@ import torch
 
 from fedhv.engines.base import Engine
 from fedhv.engines.mappable import why_not_bf16, why_not_mappable
-from fedhv.engines.parallel import can_fork
 from fedhv.engines.registry import ENGINES
 from fedhv.problem.problem import Problem
 from fedhv.protocol.local import LocalTraining
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
+from fedhv.support.pool import can_fork
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training, below which a client is done sooner than it is sent for."""

@@ -1,19 +1,15 @@
 """The cohort divided among worker processes: one thread each, model and results in shared memory.
 
-Workers are forked once and live as long as the engine; they inherit the problem, so that examples are neither copied
-nor sent. For each client only its number and the round's few hyper-parameters travel. Answers are put together in the
+Workers are forked once and live as long as the engine. They inherit the problem, so that examples are neither copied
+nor sent; for each client only its number and the round's few hyper-parameters travel. Answers are put together in the
 cohort's order, so that any number of workers gives the same bits as the sequential engine. Evaluations are divided
 among the workers as well, chunk by chunk of the test examples.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
@@ -28,14 +24,12 @@ from fedhv.protocol.request import Replies, Reply, Request
 from fedhv.protocol.script import Memory
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError
-
-DEATHS = 3
-"""So many workers may die on one errand before the run stops."""
+from fedhv.support.pool import Pool, can_fork
 
 
 @dataclass(frozen=True)
-class Visit:
-    """An errand: the answer of the one client of this cohort, which has this position in the whole one.
+class ClientTask:
+    """The answer of the one client of this cohort, which has this position in the whole one.
 
     `kind` is the place of the request's class in the engine's list, which workers inherit: a class of a user's own need
     not be importable.
@@ -55,8 +49,8 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Assessment:
-    """An errand: the model on a chunk of test examples, where it starts and how many they are at most."""
+class EvaluationTask:
+    """The model on a chunk of test examples: where it starts and how many they are at most."""
 
     start: int
     chunk: int
@@ -67,13 +61,7 @@ class Assessment:
         return f"The evaluation of test examples from {self.start}"
 
 
-Errand = Visit | Assessment
-
-
-@dataclass
-class _Worker:
-    process: Any
-    connection: Connection
+WorkerTask = ClientTask | EvaluationTask
 
 
 class Parallel(Engine):
@@ -98,7 +86,12 @@ class Parallel(Engine):
         self._model = shared_memory(self.layout.d)
         """The model that is evaluated."""
         self._kinds: list[type[Request]] = []
-        self._workers: list[_Worker] = []
+        self._pool = Pool(self._start, self.count, fork=True, warn=self.notes.append, remedy="Try --engine sequential.")
+
+    def _start(self) -> Callable[[WorkerTask], Any]:
+        """In a worker, before its first task."""
+        torch.set_num_threads(1)
+        return self.compute
 
     def ask(self, call: Call) -> Replies:
         """The cohort's answers, as many at a time as there are workers."""
@@ -107,21 +100,19 @@ class Parallel(Engine):
             self._kinds.append(kind)
             new = True
         if new:
-            self._dismiss()  # workers see only what was there when they were forked
+            self._pool.close()  # workers see only what was there when they were forked; new ones start when needed
         return collect(call, self.layout, self._answers(call), self.client.holding)
 
     def _answers(self, call: Call) -> Iterator[Reply]:
         """The answers in the cohort's order."""
         note, kind = self._board.post(call.request), self._kinds.index(type(call.request))
 
-        def errand(position: int) -> Errand:
+        def task(position: int) -> WorkerTask:
             k = call.cohort.clients[position]
-            kept = call.memories[k]
-            return Visit(
-                kind, note, replace(call.cohort, clients=[k]), position, (packed(kept.round), packed(kept.run))
-            )
+            kept = (packed(call.memories[k].round), packed(call.memories[k].run))
+            return ClientTask(kind, note, replace(call.cohort, clients=[k]), position, kept)
 
-        for position, (answer, memory) in enumerate(self._sent_out(errand, len(call.cohort))):
+        for position, (answer, memory) in enumerate(self._computed(task, len(call.cohort))):
             if memory is not None:
                 call.memories[call.cohort.clients[position]] = Memory(*map(unpacked, memory))
             yield self._board.taken(call.request.reply, answer, position)
@@ -130,131 +121,43 @@ class Parallel(Engine):
         """Losses and scores of the test examples, their chunks divided among the workers."""
         starts = range(0, len(self._test), chunk)
         self._model.copy_(model)
-        parts = self._sent_out(lambda position: Assessment(starts[position], chunk), len(starts))
+        parts = self._computed(lambda position: EvaluationTask(starts[position], chunk), len(starts))
         return (torch.tensor(part, dtype=torch.float64) for part in parts)
 
-    def _sent_out(self, errand: Callable[[int], Errand], count: int) -> Iterator[Any]:
-        """What came of errands 0 … count − 1, in this order; one whose worker died is given to another worker."""
-        while len(self._workers) < self.count:
-            self._hire()
-        following = 0
-        again: list[int] = []
-        running: dict[int, int] = {}  # worker -> errand
-        ready: dict[int, Any] = {}
-        deaths: dict[int, int] = {}
-        try:
-            for due in range(count):
-                while due not in ready:
-                    for i, worker in enumerate(self._workers):
-                        # A place on the board is free again once the answer that lay there has been summed.
-                        if i not in running and (again or following < min(count, due + self._board.places)):
-                            running[i] = again.pop() if again else following
-                            following += running[i] == following
-                            # A worker that died since its last errand is found when its answer is awaited.
-                            with suppress(OSError):
-                                worker.connection.send(errand(running[i]))
-                    connections = {id(self._workers[i].connection): i for i in running}
-                    for connection in wait([self._workers[i].connection for i in running]):
-                        i = connections[id(connection)]
-                        position = running.pop(i)
-                        try:
-                            answer = self._workers[i].connection.recv()
-                        except (EOFError, OSError):
-                            deaths[position] = deaths.get(position, 0) + 1
-                            self._bury(i, errand(position), deaths[position])
-                            again.append(position)
-                            continue
-                        if isinstance(answer, BaseException):
-                            raise answer
-                        ready[position] = answer
-                yield ready.pop(due)
-        finally:
-            if running:  # nobody will hear these answers, and they must not be taken for the next ones
-                self._dismiss()
-
-    # --- workers --------------------------------------------------------------------------------------------
-
-    def _hire(self, place: int | None = None) -> None:
-        fork = multiprocessing.get_context("fork")
-        here, there = fork.Pipe()
-        others = [worker.connection for worker in self._workers] + [here]
-        process = fork.Process(target=_work, args=(there, others, self), daemon=True)
-        process.start()
-        there.close()
-        worker = _Worker(process, here)
-        if place is None:
-            self._workers.append(worker)
-        else:
-            self._workers[place] = worker
-
-    def _bury(self, i: int, errand: Errand, deaths: int) -> None:
-        """A worker died on an errand, for the so-manieth time: hire another one, or give up."""
-        if deaths == DEATHS:
-            raise FedHVError(
-                f"{errand.name} ended its worker process {DEATHS} times (out of memory?). Try --engine sequential."
-            )
-        self.notes.append(f"A worker process died. {errand.name} is repeated.")
-        self._workers[i].connection.close()
-        self._workers[i].process.join()
-        self._hire(place=i)
-
-    def _dismiss(self) -> None:
-        for worker in self._workers:
-            worker.connection.close()
-        for worker in self._workers:
-            worker.process.join(timeout=5)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-        self._workers.clear()
+    def _computed(self, task: Callable[[int], WorkerTask], count: int) -> Iterator[Any]:
+        # A place on the board is free again once the answer that lay there has been summed.
+        return self._pool.results(task, count, ahead=self._board.places, name=lambda number: task(number).name)
 
     def close(self) -> None:
-        """End the workers."""
-        self._dismiss()
+        """Stop the workers."""
+        self._pool.close()
         super().close()
 
     @property
     def workers(self) -> list[int]:
-        """The process ids of the workers that are there."""
-        return [worker.process.pid for worker in self._workers]
+        """The process ids of the workers."""
+        return self._pool.pids
 
-    def serve(self, errand: Errand) -> Any:
-        """In a worker: what is sent back, which is the small part of what came of it, or what went wrong."""
+    def compute(self, task: WorkerTask) -> Any:
+        """In a worker: the small part of what a task gives; the large part is on the board."""
         try:
-            match errand:
-                case Visit(kind, note, cohort, position, kept):
+            match task:
+                case ClientTask(kind, note, cohort, position, kept):
                     (client,) = cohort.clients
                     call = Call(self._board.posted(self._kinds[kind], note), cohort)
                     call.memories[client] = memory = Memory(*map(unpacked, kept))
-                    before = _held(memory)
+                    before = _versions(memory)
                     reply = self._board.put(self.client.answer(call, client), position)
-                    changed = _held(memory) != before
+                    changed = _versions(memory) != before
                     return reply, (packed(memory.round), packed(memory.run)) if changed else None
-                case Assessment(start, chunk):
+                case EvaluationTask(start, chunk):
                     return self._assess(self._model, start, chunk).tolist()
-        except FedHVError as error:
-            return error
-        except Exception as error:  # shown by the engine's process, which has the terminal
-            return RuntimeError(f"{errand.name}: {type(error).__name__}: {error}")
+        except FedHVError:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"{task.name}: {type(error).__name__}: {error}") from error
 
 
-def _held(memory: Memory) -> list[tuple[str, int, int]]:
+def _versions(memory: Memory) -> list[tuple[str, int, int]]:
     """Which tensors a client keeps, in which version: a script may replace one, or change it in place."""
     return [(n, id(v), v._version) for kept in (memory.round, memory.run) for n, v in kept.items()]
-
-
-def can_fork() -> bool:
-    """Whether workers can inherit the problem."""
-    return "fork" in multiprocessing.get_all_start_methods()
-
-
-def _work(connection: Connection, others: Sequence[Connection], engine: Parallel) -> None:
-    """A worker's life: one errand after the other until the engine hangs up."""
-    for other in others:
-        other.close()  # an inherited end would keep a pipe open after the engine has closed it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)
-    with suppress(EOFError, OSError):  # the engine has hung up: nobody is left to answer
-        while True:
-            connection.send(engine.serve(connection.recv()))
