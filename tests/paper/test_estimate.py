@@ -119,7 +119,7 @@ def test_measured_times_come_first(monkeypatch, tmp_path):
     at_once = {each.name: each for each in rehearse("main", Options(one.out, jobs=2, engine="sequential"), wanted)}
     in_turn = {each.name: each for each in rehearse("main", one, wanted)}
     assert not in_turn["multimnist/uniform-seed1"].rough
-    measured = sum(record["seconds"] for record in read_history(one.out / "multimnist" / "uniform-seed0"))
+    measured = sum(played.seconds for played in read_history(one.out / "multimnist" / "uniform-seed0"))
     assert in_turn["multimnist/uniform-seed1"].seconds == pytest.approx(measured)
     # Two runs at a time, a core for each as when it was measured: each takes half of the time that both do.
     assert at_once["multimnist/uniform-seed1"].seconds == in_turn["multimnist/uniform-seed1"].seconds / 2

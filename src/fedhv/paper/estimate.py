@@ -19,6 +19,7 @@ from fedhv.paper.found import Found, State
 from fedhv.paper.running import Options
 from fedhv.runs.config import Setting, load_setting, method_tables, override_setting
 from fedhv.runs.history import read_history
+from fedhv.runs.record import CONFIG, Run, read_run
 from fedhv.support import toml
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
@@ -138,15 +139,14 @@ def measured(out: Path, choice: Choice) -> dict[Work, Measured]:
     """
     here = {key: choice.machine[key] for key in ("device", "precision", "torch")}
     seconds: dict[Work, dict[bool, list[float]]] = {}
-    for folder, config in _configs(out):
+    for run in _runs(out):
         try:
-            setting, method, machine = config["setting"], config["run"]["method"], config["machine"]
+            setting, machine = run.table("setting"), run.machine
             if here.items() - machine.items():
                 continue
-            key = _work(setting["benchmark"], setting, method, setting["methods"][method])
+            key = _work(setting["benchmark"], setting, run.method, run.parameters)
             alone = machine["engine"] == "sequential" and machine["device"] == "cpu"
-            records = [float(record["seconds"]) for record in read_history(folder)]
-            seconds.setdefault(key, {}).setdefault(alone, []).extend(records)
+            seconds.setdefault(key, {}).setdefault(alone, []).extend(each.seconds for each in run.rounds)
         except (InputError, AttributeError, KeyError, TypeError, ValueError):
             continue  # a damaged run says nothing about time
     found = {}
@@ -178,10 +178,10 @@ def _work(benchmark: str, setting: Mapping[str, Any], method: str, parameters: M
     )
 
 
-def _configs(out: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for pattern in ("*/*/config.toml", "calibration/*/*/config.toml"):
-        for path in sorted(out.glob(pattern)):
+def _runs(out: Path) -> Iterator[Run]:
+    for pattern in ("*/*", "calibration/*/*"):
+        for path in sorted(out.glob(f"{pattern}/{CONFIG}")):
             try:
-                yield path.parent, toml.read(path)
+                yield read_run(path.parent)
             except InputError:
                 continue

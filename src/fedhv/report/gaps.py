@@ -80,8 +80,8 @@ def _hypervolumes(setting: SettingStudy) -> Iterator[str]:
     against: dict[float, list[str]] = {}
     for group in setting.all_groups:
         evaluated = [run for run in group.runs if len(run.evaluations)]
-        for reference in sorted({run.evaluation_reference for run in evaluated}):
-            who = _some(group, [run for run in evaluated if run.evaluation_reference == reference])
+        for reference in sorted({run.record.evaluation_reference for run in evaluated}):
+            who = _some(group, [run for run in evaluated if run.record.evaluation_reference == reference])
             against.setdefault(reference, []).append(who)
     parts = [f"{value_text(reference)} ({', '.join(who)})" for reference, who in sorted(against.items())]
     yield f"hypervolumes are left out, as runs have different values of `evaluation.reference`: {'; '.join(parts)}"

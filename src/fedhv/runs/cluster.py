@@ -21,7 +21,9 @@ import torch
 from fedhv.engines import Choice
 from fedhv.methods import make_method
 from fedhv.runs.config import Setting, method_tables
+from fedhv.runs.record import SUMMARY
 from fedhv.runs.reference import Reference
+from fedhv.runs.summary import Summary
 from fedhv.support import toml
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted
@@ -36,7 +38,7 @@ SECONDS_TO_STOP = 30.0
 """How long runs that are interrupted have to write their last checkpoint."""
 
 Files = dict[str, bytes]
-Outcome = dict[str, Any] | FedHVError
+Outcome = Summary | FedHVError
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def pack(folder: Path) -> Files:
 
 def unpack(files: Files, folder: Path) -> None:
     """The files of a run, into its folder; its summary last, since it says that the run is finished."""
-    for name, content in sorted(files.items(), key=lambda item: item[0] == "summary.json"):
+    for name, content in sorted(files.items(), key=lambda item: item[0] == SUMMARY):
         path = folder / name
         make_folder(path.parent)
         write_atomic(path, content)
