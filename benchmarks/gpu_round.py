@@ -20,7 +20,7 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
-from fedhv.simulation.rounds import Round, initial_state, rounds, simulate_together
+from fedhv.simulation.rounds import FinishedRound, initial_state, rounds, simulate_together
 
 
 def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
@@ -47,7 +47,7 @@ def measure(
     plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
     began = time.perf_counter()
 
-    def play() -> Iterator[tuple[int, Round]]:
+    def play() -> Iterator[tuple[int, FinishedRound]]:
         states = [initial_state(engine, chosen, plan.seed) for plan in plans]
         population = len(problem.clients)
         return simulate_together(

@@ -59,7 +59,7 @@ def main() -> None:
     given = options.parse_args()
     setting, problem = resolve("digits", ["evaluation.every=0"], given.rounds)
     m, M, N = len(problem.tasks), setting.federation.participants, setting.federation.clients
-    reference = fedhv.calibrate(setting, problem=problem)
+    reference = fedhv.calibrate(setting)
     print(f"FedHV on digits, N = {N}, M = {M}, T = {given.rounds}, {given.seeds} seeds, clip C = {CLIP:g}, δ = 1e-5")
     print(f"reference {', '.join(f'{r:.3f}' for r in reference.values)}\n")
     heads = (("noise z", 8), ("σ", 7), ("ε server", 9), ("ε others", 9), ("Ξ", 9), ("mean", 9), ("mσ²/M", 8))
@@ -71,7 +71,7 @@ def main() -> None:
             truth: list[np.ndarray] = []
             choice = Measuring("measured", torch.device("cpu"), "float32", privacy=privacy, truth=(truth,))
             result = fedhv.run(setting, "fedhv", seed=seed, engine=choice, reference=reference)
-            reports.append([record["report"] for record in result.history])
+            reports.append([played.report for played in result.rounds])
             losses.append(truth)
             worst.append(result.worst_accuracy)
             mean.append(result.mean_accuracy)

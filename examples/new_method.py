@@ -10,10 +10,8 @@ in the state's memory, so that runs resume exactly.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -43,19 +41,16 @@ class SlowestFirst(fedhv.Method):
         )
 
 
-def main(rounds: int = 40) -> list[dict]:
+def main(rounds: int = 40) -> fedhv.Study:
     methods = [SlowestFirst(local_lr=0.3), fedhv.FedHV(local_lr=0.3), fedhv.Uniform(local_lr=0.3)]
-    with tempfile.TemporaryDirectory() as folder:
-        return fedhv.compare(
-            "digits", methods, [0], rounds=rounds, out=Path(folder) / "study", override=["evaluation.every=0"]
-        )
+    return fedhv.compare("digits", methods, [0], rounds=rounds, override=["evaluation.every=0"])
 
 
-def show(summaries: Sequence[dict]) -> None:
-    for summary in summaries:
-        scores = "  ".join(f"{task['name']} {task['accuracy']:.1f} %" for task in summary["tasks"])
-        weights = ", ".join(f"{weight:.2f}" for weight in summary["weights"])
-        print(f"{summary['method']:14} {scores}  last weights {weights}")
+def show(runs: Sequence[fedhv.Run]) -> None:
+    for run in runs:
+        scores = "  ".join(f"{task.name} {task.accuracy:.1f} %" for task in run.tasks)
+        weights = ", ".join(f"{weight:.2f}" for weight in run.weights)
+        print(f"{run.method:14} {scores}  last weights {weights}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ and the class of the body-mass index (three classes).
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from sklearn.datasets import load_diabetes
 from torch import Tensor, nn
@@ -65,21 +62,20 @@ def problem() -> fedhv.Problem:
     )
 
 
-def main(rounds: int = 40) -> list[dict]:
-    choices = ["federation.participants=4", "training.batch_size=16", "evaluation.every=0", "calibration.rounds=5"]
+def main(rounds: int = 40) -> fedhv.Study:
     methods = [cls(local_lr=0.2) for cls in (fedhv.FedHV, fedhv.Uniform, fedhv.FSMGDA, fedhv.FedCMOO)]
-    with tempfile.TemporaryDirectory() as folder:
-        return fedhv.compare(
-            problem(),
-            methods,
-            seeds=[0, 1],
-            rounds=rounds,
-            out=Path(folder) / "study",
-            override=choices,
-        )
+    return fedhv.compare(
+        problem(),
+        methods,
+        seeds=[0, 1],
+        rounds=rounds,
+        participants=4,
+        batch_size=16,
+        override=["evaluation.every=0", "calibration.rounds=5"],
+    )
 
 
 if __name__ == "__main__":
-    for summary in main():
-        scores = "  ".join(f"{task['name']} {task['accuracy']:.1f} %" for task in summary["tasks"])
-        print(f"{summary['method']:8} seed {summary['seed']}:  {scores}")
+    for run in main():
+        scores = "  ".join(f"{task.name} {task.accuracy:.1f} %" for task in run.tasks)
+        print(f"{run.method:8} seed {run.seed}:  {scores}")

@@ -33,9 +33,9 @@ from fedhv.report.rounds import read_rounds
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
 from fedhv.runs.checkpoint import load_checkpoint
 from fedhv.runs.config import load_setting, setting_from_tables, setting_tables, shipped_settings
-from fedhv.runs.folder import read_summary
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.history import read_history
+from fedhv.runs.record import read_summary
 from fedhv.runs.reference import read_reference
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError

@@ -1,9 +1,9 @@
 """An observer for tests: it keeps what it is told, and interrupts a run where it is asked to."""
 
-from fedhv.runs.study import StudyObserver
+from fedhv.simulation.observer import Observer
 
 
-class Watch(StudyObserver):
+class Watch(Observer):
     """Keeps what it is told; raises after a round, of the runs whose label has this in it."""
 
     def __init__(self, after=None, label="", error=KeyboardInterrupt):

@@ -10,6 +10,8 @@ import pytest
 
 import fedhv.runs.job
 from fedhv.runs.history import read_history
+from fedhv.runs.record import Run
+from fedhv.runs.summary import Summary
 
 
 def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,10 +21,17 @@ def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def timeless(value: Any) -> Any:
-    """Without what a clock says."""
+    """Without what a clock says; of a run, what it came to."""
+    if isinstance(value, Run | Summary):
+        value = (value.summary if isinstance(value, Run) else value).as_dict()
     if isinstance(value, dict):
         return {key: timeless(each) for key, each in value.items() if "seconds" not in key}
     return [timeless(each) for each in value] if isinstance(value, list) else value
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a history, without one that is being written."""
+    return [round.as_dict() for round in read_history(folder)]
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -30,7 +39,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return {
         "model": (folder / "model.safetensors").read_bytes(),
         "checkpoint": (folder / "checkpoint.safetensors").read_bytes(),
-        "history": timeless(read_history(folder)),
+        "history": timeless(records(folder)),
         "summary": timeless(json.loads((folder / "summary.json").read_text())),
         "config": (folder / "config.toml").read_text(),
     }

@@ -38,19 +38,16 @@ def main() -> None:
         for world, changes in WORLDS.items():
             for seed in SEEDS:
                 result = run("digits", method, seed=seed, engine="sequential", device="cpu", override=changes)
-                refused = result.summary.get("refused", {})
-                sent = result.summary["communication"]
+                refused, sent = result.summary.refused, result.summary.communication
                 rows.append({
                     "method": method, "world": world, "seed": seed, "mean_accuracy": round(result.mean_accuracy, 3),
-                    "worst_accuracy": round(result.worst_accuracy, 3), "left_out": refused.get("replies", 0),
-                    "rounds_repeated": refused.get("repeated_rounds", 0),
-                    "downlink_bytes": sent["downlink_bytes"], "uplink_bytes": sent["uplink_bytes"],
+                    "worst_accuracy": round(result.worst_accuracy, 3), "left_out": refused.replies if refused else 0,
+                    "rounds_repeated": refused.repeated_rounds if refused else 0,
+                    "downlink_bytes": sent.downlink_bytes, "uplink_bytes": sent.uplink_bytes,
                 })  # fmt: skip
                 log(str(rows[-1]))
                 curves[method, world, seed] = [
-                    (record["round"], record["evaluation"]["mean_accuracy"])
-                    for record in result.history
-                    if "evaluation" in record
+                    (played.number, played.evaluation.mean_accuracy) for played in result.evaluations
                 ]
     write_csv(RESULTS / "failing.csv", rows)
     means = {}

@@ -28,7 +28,7 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
 
     from fedhv.engines import Sequential
     from fedhv.methods.base import with_reference
-    from fedhv.runs.calibration import calibrate
+    from fedhv.runs.calibration import find_reference
     from fedhv.runs.config import load_setting
     from fedhv.runs.job import one_thread
     from fedhv.runs.resolve import resolve
@@ -44,7 +44,7 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
 
     setting = load_setting("digits", [f"federation.participants={participants}"])
     _, problem = resolve(setting)
-    reference = calibrate(setting, problem=problem)
+    reference = find_reference(setting, problem=problem)
     method = with_reference(setting.method("fedhv"), reference.values)
     plan = replace(setting.plan(method, seed), evaluate_every=0)
     with one_thread():

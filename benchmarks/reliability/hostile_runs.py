@@ -21,20 +21,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--participants", type=int, default=10)
     m = parser.parse_args().participants
-    from fedhv import run
-    from fedhv.runs.calibration import calibrate
-    from fedhv.runs.config import load_setting
+    from fedhv import calibrate, run
 
     log = Log(RESULTS / "hostile_runs.txt")
     log(machine())
-    found = calibrate(load_setting("digits", [f"federation.participants={m}"]))
+    found = calibrate("digits", participants=m)
     ends: list[dict[str, Any]] = []
     lie = ["faults.false_report=0.2", "faults.claim=[0.0, 1e9]"]
     worlds = [("mean", []), *((rule, lie) for rule in RULES), ("mean", [*lie, "methods.fedhv.weight_cap=0.7"])]
     for rule, changes in worlds:
         override = [f"federation.participants={m}", f"methods.fedhv.aggregate={rule}", *changes]
         result = run("digits", override=override, engine="sequential", device="cpu", reference=found)
-        used = [record["weights"][1] for record in result.history]
+        used = [played.weights[1] for played in result.rounds]
         ends.append({
             "rule": rule, "false_reports": "20 %" if changes else "none", "weight_cap": 0.7 if len(changes) > 2 else "",
             "mean_accuracy": round(result.mean_accuracy, 2), "worst_accuracy": round(result.worst_accuracy, 2),

@@ -58,8 +58,8 @@ def main() -> None:
     write_csv(RESULTS / "soak.csv", rows)
     warm = rows[len(rows) // 20 :]  # after the first twentieth everything has been loaded and used once
     growth = warm[-1]["resident_mb"] - warm[0]["resident_mb"]
-    log(f"{result.rounds} rounds in {time.perf_counter() - began:.0f} s, {size:.1f} MB on disk, "
-        f"{result.summary['refused']['replies']} replies left out")  # fmt: skip
+    log(f"{len(result.rounds)} rounds in {time.perf_counter() - began:.0f} s, {size:.1f} MB on disk, "
+        f"{result.summary.refused.replies} replies left out")  # fmt: skip
     log(f"resident memory {warm[0]['resident_mb']:.1f} MB after round {warm[0]['round']}, "
         f"{warm[-1]['resident_mb']:.1f} MB after round {warm[-1]['round']}: {growth:+.2f} MB "
         f"({1e6 * growth / (warm[-1]['round'] - warm[0]['round']):+.0f} bytes a round)")  # fmt: skip

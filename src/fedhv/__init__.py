@@ -5,44 +5,58 @@ from typing import TYPE_CHECKING
 from fedhv._version import __version__
 
 if TYPE_CHECKING:
+    from fedhv.interface import calibrate, compare, run
     from fedhv.methods import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, Method, State, Uniform
+    from fedhv.methods.parts.watch import ReferenceBreached
     from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
     from fedhv.problem.padding import padded
     from fedhv.problem.partition import partition
     from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
     from fedhv.problem.tasks import Task, classification, multilabel, regression
+    from fedhv.protocol.evaluation import Evaluation, TaskScore
     from fedhv.protocol.local import LocalTraining
     from fedhv.protocol.request import Replies, Reply, Request
     from fedhv.protocol.requests import ContinueTraining, GramTerms, TaskGradients, TaskUpdates, Train
-    from fedhv.runs.calibration import calibrate
+    from fedhv.protocol.screening import TooFewReplies
+    from fedhv.report.compared import Study
     from fedhv.runs.config import Setting, load_setting
-    from fedhv.runs.folder import Result
+    from fedhv.runs.determinism import NotDeterministic
+    from fedhv.runs.record import Run, read_run
     from fedhv.runs.reference import Reference
-    from fedhv.runs.run import run
-    from fedhv.runs.study import compare
-    from fedhv.support.errors import FedHVError, InputError
+    from fedhv.runs.study import StudyFailed
+    from fedhv.runs.summary import Summary
+    from fedhv.simulation.observer import Observer
+    from fedhv.simulation.record import Round
+    from fedhv.support.errors import Diverged, FedHVError, InputError, Interrupted
 else:  # imported at their first use: PyTorch takes seconds, and some commands need none of it
     from fedhv.support.lazy import exports
 
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "fedhv.interface": ["calibrate", "compare", "run"],
             "fedhv.methods": ["FSMGDA", "SCAFFOLD", "FedCMOO", "FedHV", "FedProx", "Method", "State", "Uniform"],
+            "fedhv.methods.parts.watch": ["ReferenceBreached"],
             "fedhv.methods.weights": ["inverse_slack_sum", "inverse_slack_weights", "log_hypervolume", "slacks"],
             "fedhv.problem.padding": ["padded"],
             "fedhv.problem.partition": ["partition"],
             "fedhv.problem.problem": ["Benchmark", "Clients", "Examples", "Problem"],
             "fedhv.problem.tasks": ["Task", "classification", "multilabel", "regression"],
+            "fedhv.protocol.evaluation": ["Evaluation", "TaskScore"],
             "fedhv.protocol.local": ["LocalTraining"],
             "fedhv.protocol.request": ["Replies", "Reply", "Request"],
             "fedhv.protocol.requests": ["ContinueTraining", "GramTerms", "TaskGradients", "TaskUpdates", "Train"],
-            "fedhv.runs.calibration": ["calibrate"],
+            "fedhv.protocol.screening": ["TooFewReplies"],
+            "fedhv.report.compared": ["Study"],
             "fedhv.runs.config": ["Setting", "load_setting"],
-            "fedhv.runs.folder": ["Result"],
+            "fedhv.runs.determinism": ["NotDeterministic"],
+            "fedhv.runs.record": ["Run", "read_run"],
             "fedhv.runs.reference": ["Reference"],
-            "fedhv.runs.run": ["run"],
-            "fedhv.runs.study": ["compare"],
-            "fedhv.support.errors": ["FedHVError", "InputError"],
+            "fedhv.runs.study": ["StudyFailed"],
+            "fedhv.runs.summary": ["Summary"],
+            "fedhv.simulation.observer": ["Observer"],
+            "fedhv.simulation.record": ["Round"],
+            "fedhv.support.errors": ["Diverged", "FedHVError", "InputError", "Interrupted"],
         },
     )
 
@@ -52,6 +66,8 @@ __all__ = [
     "Benchmark",
     "Clients",
     "ContinueTraining",
+    "Diverged",
+    "Evaluation",
     "Examples",
     "FedCMOO",
     "FedHV",
@@ -59,19 +75,29 @@ __all__ = [
     "FedProx",
     "GramTerms",
     "InputError",
+    "Interrupted",
     "LocalTraining",
     "Method",
+    "NotDeterministic",
+    "Observer",
     "Problem",
     "Reference",
+    "ReferenceBreached",
     "Replies",
     "Reply",
     "Request",
-    "Result",
+    "Round",
+    "Run",
     "Setting",
     "State",
+    "Study",
+    "StudyFailed",
+    "Summary",
     "Task",
     "TaskGradients",
+    "TaskScore",
     "TaskUpdates",
+    "TooFewReplies",
     "Train",
     "Uniform",
     "__version__",
@@ -85,6 +111,7 @@ __all__ = [
     "multilabel",
     "padded",
     "partition",
+    "read_run",
     "regression",
     "run",
     "slacks",

@@ -66,7 +66,7 @@ CHANGES = ["federation.participants=3", "training.batch_size=8", "training.local
 @pytest.mark.parametrize("method", ["fedhv", "uniform", "fsmgda", "fedcmoo"])
 def test_a_problem_of_ones_own_runs_with_every_method(method, problem, tmp_path):
     result = run(problem, method, rounds=30, out=tmp_path / method, override=CHANGES)
-    assert [task["name"] for task in result.tasks] == ["species", "traits", "age"]
+    assert [task.name for task in result.tasks] == ["species", "traits", "age"]
     assert len(result.weights) == 3
     assert sum(result.weights) == pytest.approx(1, abs=1e-6)
     first, last = (result.history[i]["evaluation"] for i in (0, -1))
@@ -75,21 +75,21 @@ def test_a_problem_of_ones_own_runs_with_every_method(method, problem, tmp_path)
     model.load_state_dict(result.state_dict)
     if method == "fedhv":
         assert result.reference.tasks == ("species", "traits", "age")
-        assert result.communication["auxiliary_scalars_per_client_round"] == 6
+        assert result.communication.auxiliary_scalars_per_client_round == 6
         assert result.min_report_slack > 0
 
 
 def test_a_problem_of_ones_own_is_resumed_and_compared(problem, tmp_path):
     alone = run(problem, "fsmgda", seed=1, rounds=2, out=tmp_path / "run", override=CHANGES)
     assert run(problem, "fsmgda", seed=1, rounds=2, out=tmp_path / "run", override=CHANGES, resume=True).tasks
-    summaries = compare(problem, ["fsmgda", "uniform"], [1], rounds=2, out=tmp_path / "study", override=CHANGES)
-    assert summaries[0]["tasks"] == alone.tasks
+    first, *_ = compare(problem, ["fsmgda", "uniform"], [1], rounds=2, out=tmp_path / "study", override=CHANGES)
+    assert first.tasks == alone.tasks
 
 
 def test_everybody_takes_part_where_there_are_ten_clients_or_fewer(problem):
     result = run(problem, "uniform", rounds=1)
     d = sum(p.numel() for p in Network().parameters())
-    assert result.communication["downlink_bytes"] == 4 * 4 * d
+    assert result.communication.downlink_bytes == 4 * 4 * d
 
 
 # --- a method of one's own --------------------------------------------------------------------------------

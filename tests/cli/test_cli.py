@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import tomllib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ from waiting import HANG, wait_until
 
 import fedhv
 from fedhv import load_setting, run
-from fedhv.cli.progress import Bars, Lines, observer
-from fedhv.protocol.traffic import Traffic
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.request import Refusal
+from fedhv.report.progress import Bars, Lines, observer
 from fedhv.runs.config import setting_tables, shipped_settings
 from fedhv.runs.reference import read_reference
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.observer import Progress
+from fedhv.simulation.record import Round
 
 FAST = ("--rounds", 2, "--set", "training.local_steps=1", "--set", "federation.participants=2")
 REFERENCE = ("--set", "methods.fedhv.reference=[2.0, 2.0]")
@@ -93,7 +96,7 @@ def test_every_option_of_run_has_its_effect(command, small, tmp_path):
         str(tmp_path / small), seed=5, rounds=3, reference=[2.0, 3.0],
         override=["training.batch_size=4", "evaluation.every=0"],
     )  # fmt: skip
-    assert summary["tasks"] == same.tasks
+    assert summary["tasks"] == same.summary.as_dict()["tasks"]
 
 
 def test_the_embedded_benchmark_runs_with_nothing_but_its_name(finished, tmp_path):
@@ -337,14 +340,15 @@ def test_a_method_of_ones_own_is_named_by_module_and_class_from_the_working_dire
     assert own["method"] == "halved"
     assert (tmp_path / "runs/small/halved-seed0/summary.json").exists()
     uniform = run(str(tmp_path / small), "uniform", override=["methods.uniform.server_lr=0.5"])
-    assert own["tasks"] == uniform.tasks
+    assert own["tasks"] == uniform.summary.as_dict()["tasks"]
 
 
 def test_a_method_of_ones_own_has_hyper_parameters(command, small, tmp_path):
     (tmp_path / "own_method_tuned.py").write_text(OWN_METHOD)
     name = "own_method_tuned:Halved"
     done = command("run", small, "--method", name, "--set", f"methods.{name}.factor=1.0", "--json")
-    assert json.loads(done.out)["tasks"] == run(str(tmp_path / small), "uniform").tasks
+    same = run(str(tmp_path / small), "uniform")
+    assert json.loads(done.out)["tasks"] == same.summary.as_dict()["tasks"]
     wrong = command("run", small, "--method", name, "--set", f"methods.{name}.factr=1.0", "--out", "w")
     assert (wrong.code, "Did you mean 'factor'" in wrong.err) == (2, True)
 
@@ -397,8 +401,14 @@ def test_text_in_square_brackets_is_shown_as_it_is():
     assert file.getvalue().count("[/home/me] and [bold]") == 2
 
 
+def played(number, weights, evaluation=None):
+    return Round(
+        number=number, weights=weights, downlink_bytes=8, uplink_bytes=8, exchanges=1, evaluation=evaluation
+    )  # fmt: skip
+
+
 STATES = [
-    ("fedhv seed 0", 3, 3, {"evaluation": {"mean_accuracy": 50.0, "worst_accuracy": 40.0}, "weights": [0.1] * 10}),
+    Progress("fedhv seed 0", 3, 3, played(3, (0.1,) * 10, Evaluation(50.0, 40.0, 1.0, 4.0, ()))),
     ("uniform seed 0", 1, 3, None),
     ("fsmgda seed 0", 0, 3, None),
 ]
@@ -417,7 +427,7 @@ def test_the_runs_of_a_study_are_shown_together():
 @pytest.fixture
 def log(monkeypatch):
     """What a log gets, where every look is due."""
-    monkeypatch.setattr("fedhv.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("fedhv.report.progress.SECONDS_BETWEEN_LINES", 0.0)
     file = io.StringIO()
     lines = Lines(Console(file=file, width=200))
 
@@ -454,7 +464,7 @@ def test_a_log_names_a_finished_run_once_and_one_that_goes_on_now_and_then(log):
 
 def test_a_log_of_many_runs_at_once_is_one_short_line_a_period(log):
     """However many there are: some are named, with what is odd about them, the others counted."""
-    odd = {**EVALUATED, "refused": [3, 5]}
+    odd = replace(EVALUATED, refused=(Refusal(3, "no answer"), Refusal(5, "no answer")))
     going = [(f"fedcmoo seed {2000 + i}", 100 + i, 500, odd if i == 1 else EVALUATED) for i in range(30)]
     ended = [(f"fedhv seed {i}", 500, 500, EVALUATED) for i in range(6)]
     assert len(log(*ended, *going)) == 7
@@ -479,12 +489,11 @@ def test_a_study_in_a_log_says_everything_once(finished, small):
 
 
 def test_a_log_of_a_run_has_no_gap_before_the_first_evaluation(monkeypatch):
-    monkeypatch.setattr("fedhv.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("fedhv.report.progress.SECONDS_BETWEEN_LINES", 0.0)
     file = io.StringIO()
     lines = Lines(Console(file=file, width=200))
     lines.start("fedhv seed 0", 9)
-    state = fedhv.State(torch.zeros(1), torch.tensor([0.3, 0.7]))
-    lines.round(Round(4, state, (0.2, 0.8), Traffic(), exchanges=1, evaluation=None))
+    lines.round(played(4, (0.2, 0.8)))
     assert "fedhv seed 0: round 4/9, w 0.20 0.80" in file.getvalue()
 
 

@@ -39,9 +39,9 @@ def test_centralised_weights_help_the_neglected_task(monkeypatch):
 
 def test_tabular_three_tasks(monkeypatch):
     example = load(EXAMPLES / "tabular_three_tasks.py", monkeypatch)
-    summaries = example.main(rounds=2)
-    assert {summary["method"] for summary in summaries} == {"fedhv", "uniform", "fsmgda", "fedcmoo"}
-    assert [task["name"] for task in summaries[0]["tasks"]] == ["course", "sex", "bmi"]
+    runs = example.main(rounds=2)
+    assert {run.method for run in runs} == {"fedhv", "uniform", "fsmgda", "fedcmoo"}
+    assert [task.name for task in runs[0].tasks] == ["course", "sex", "bmi"]
     assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
 
 
@@ -64,7 +64,7 @@ def test_a_new_method_beside_the_others(monkeypatch, capsys):
     result = fedhv.run(problem, tried, rounds=2, override=["federation.participants=2"])
     assert result.method == "slowest-first"
     assert sum(result.weights) == pytest.approx(1)
-    example.show([result.summary])
+    example.show([result])
     assert "slowest-first" in capsys.readouterr().out
 
 

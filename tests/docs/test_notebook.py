@@ -48,7 +48,7 @@ def test_its_cells_run_in_their_order(tmp_path, monkeypatch, capsys):
             assert pages.shape(capsys.readouterr().out) == pages.shape(outputs[cell])
     # What the text says of the comparison: FedHV is better than equal weights at the task that those neglect.
     heavy = {}
-    for summary in namespace["summaries"]:
-        heavy.setdefault(summary["method"], []).append(summary["tasks"][1]["accuracy"])
+    for run in namespace["study"]:
+        heavy.setdefault(run.method, []).append(run.tasks[1].accuracy)
     assert sum(heavy["fedhv"]) > sum(heavy["uniform"])
     assert (tmp_path / "runs" / "mine" / "report" / "index.html").exists()

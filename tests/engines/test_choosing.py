@@ -14,7 +14,6 @@ from fedhv import InputError, LocalTraining, Problem, Uniform, classification, c
 from fedhv.benchmarks.models import LeNet
 from fedhv.engines import choose_engine
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.runs.study import StudyObserver
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
@@ -87,7 +86,7 @@ def test_the_rehearsal_leaves_no_trace_in_the_random_state():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class Notes(StudyObserver, Observer):
+class Notes(Observer, Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 

@@ -77,8 +77,8 @@ def test_the_server_app_records_what_the_simulator_records(name, tmp_path):
         # What is really sent is more than the scalars: names, shapes, metadata; but not much more.
         small = 6000 * there["exchanges"]
         assert 0 < there["serialised"]["downlink_bytes"] - there["downlink_bytes"] < small
-    assert result.summary["communication"] == same.summary["communication"]
-    assert result.summary["mean_accuracy"] == pytest.approx(same.summary["mean_accuracy"], abs=4)
+    assert result.summary.communication == same.summary.communication
+    assert result.summary.mean_accuracy == pytest.approx(same.summary.mean_accuracy, abs=4)
     # On Flower every round is checkpointed, so that there is one before the last; a simulation may be too quick for it.
     files = [{path.name for path in (tmp_path / name).iterdir()} for name in ("flower", "simulated")]
     assert "checkpoint-previous.safetensors" in files[0]

@@ -120,7 +120,7 @@ def play(through, grid, tmp_path, method=FEDHV, override=()):
         return serve(grid, grid.problem, method, out=tmp_path / "run", override=override, patience=PATIENCE).history
     strategy = Strategy(method, grid.problem, override=override, patience=PATIENCE, folder=tmp_path / "run")
     strategy.start(grid)
-    return strategy.execution.history.records
+    return [played.as_dict() for played in strategy.execution.history.rounds]
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])

@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
 )
 from problems import everything_random
+from runs_on_disk import records
 
 import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
@@ -24,8 +25,7 @@ from fedhv.flower.server_app import serve
 from fedhv.flower.up import RESTARTS, _say_what_is_spent
 from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting
-from fedhv.runs.history import read_history
-from fedhv.runs.study import StudyObserver
+from fedhv.simulation.observer import Observer
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
@@ -114,7 +114,7 @@ def test_the_simulator_protects_reports_too_and_repeats_itself():
 
 @pytest.mark.parametrize(("calibrates", "reports"), [(False, 2 * (5 + RESTARTS)), (True, 2 * (25 + 2 * RESTARTS))])
 def test_what_a_federation_says_it_spends_is_a_bound_with_calibration_attempts_and_restarts(calibrates, reports):
-    class Hearing(StudyObserver):
+    class Hearing(Observer):
         said = ""
 
         def say(self, text):
@@ -203,7 +203,7 @@ def test_server_side_clipping_bounds_the_step_of_fedhv(tmp_path):
     assert all((b - a).norm() <= CLIP * 1.001 for a, b in itertools.pairwise(models))
     assert all((b - a).norm() > CLIP / 10 for a, b in itertools.pairwise(models))
     assert torch.equal(strategy.execution.state.model, models[-1])
-    assert [record["round"] for record in read_history(tmp_path / "run")] == [1, 2]
+    assert [record["round"] for record in records(tmp_path / "run")] == [1, 2]
 
 
 def test_a_round_with_too_few_replies_is_dropped_inside_a_wrapper_not_repeated_past_it():
@@ -248,7 +248,7 @@ def test_the_noise_of_the_wrapper_is_in_what_is_kept(tmp_path):
 def test_client_side_clipping_bounds_the_step_of_fedhv(wrapper, mod, tmp_path):
     _, models = wrapped(wrapper, tmp_path / "run", mods=[mod])
     assert all(0 < (b - a).norm() <= CLIP * 1.001 for a, b in itertools.pairwise(models))
-    assert all("report" in record for record in read_history(tmp_path / "run"))
+    assert all("report" in record for record in records(tmp_path / "run"))
 
 
 def test_local_privacy_of_the_updates(tmp_path):

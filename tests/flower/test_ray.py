@@ -12,7 +12,7 @@ import torch
 from waiting import HANG
 
 import fedhv
-from fedhv.runs.folder import read_result
+from fedhv.runs.record import read_finished
 from flower.ray_simulation import METHOD, SMALL
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[flower]'")
@@ -31,7 +31,7 @@ def test_the_ray_simulation_runs_the_embedded_setting(tmp_path):
     command = [sys.executable, str(ROOT / "tests" / "flower" / "ray_simulation.py"), str(tmp_path / "run")]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
-    there = read_result(tmp_path / "run")
+    there = read_finished(tmp_path / "run")
     here = fedhv.run("digits", METHOD, engine="sequential", override=SMALL)
     assert [record["report"] for record in there.history] == [
         pytest.approx(record["report"], rel=1e-5) for record in here.history

@@ -13,12 +13,12 @@ import pytest
 import torch
 from flwr.app import Context, RecordDict
 from problems import everything_random
+from runs_on_disk import records
 
 from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
-from fedhv.runs.folder import read_result
-from fedhv.runs.history import read_history
+from fedhv.runs.record import read_finished
 from fedhv.support.errors import Diverged, FedHVError, InputError
 from flower.local_grid import LocalGrid
 
@@ -55,7 +55,7 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
     second.start(grid(problem))
     whole = strategy("whole")
     whole.start(grid(problem))
-    killed, steady = read_result(tmp_path / "killed"), read_result(tmp_path / "whole")
+    killed, steady = read_finished(tmp_path / "killed"), read_finished(tmp_path / "whole")
     assert all(torch.equal(killed.state_dict[name], value) for name, value in steady.state_dict.items())
     assert [record["weights"] for record in killed.history] == [record["weights"] for record in steady.history]
     seconds = [record["seconds"] for record in killed.history]
@@ -129,10 +129,10 @@ def test_the_example_runs_with_its_own_apps(monkeypatch, tmp_path):
     config = app["config"] | {"rounds": 30, "out": str(tmp_path / "run"), "reply-seconds": 5.0}
     nodes = LocalGrid(apps["clientapp"], {10 + k: k for k in range(config["nodes"])}, device="cpu")
     apps["serverapp"](nodes, Context(1, 1, {}, RecordDict(), config))
-    result = read_result(tmp_path / "run")
+    result = read_finished(tmp_path / "run")
     before, after = (
         [task["loss"] for task in record["evaluation"]["tasks"]]
-        for record in (read_history(tmp_path / "run")[4], read_history(tmp_path / "run")[-1])
+        for record in (records(tmp_path / "run")[4], records(tmp_path / "run")[-1])
     )
     assert all(late < early for early, late in zip(before, after, strict=True))
     assert result.worst_accuracy > 60

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from observers import Watch
@@ -9,13 +11,14 @@ from problems import Point
 from runs_on_disk import contents
 
 from fedhv import FedHV, FedHVError, InputError, run
-from fedhv.cli.progress import incidents
-from fedhv.cli.tables import incidents as summary_lines
 from fedhv.methods.base import State, drive
-from fedhv.methods.parts.watch import ReferenceBreached, breaches
+from fedhv.methods.parts.watch import Breach, ReferenceBreached, breaches
 from fedhv.problem.parameters import Layout
+from fedhv.protocol.request import Refusal
 from fedhv.protocol.requests import TrainReplies
+from fedhv.report.progress import incidents
 from fedhv.runs.job import Interrupted
+from fedhv.simulation.record import Round
 from fedhv.theory.diagnosis import diagnose
 
 LAYOUT = Layout.of(Point(), 2)
@@ -97,12 +100,12 @@ def test_a_recalibrated_run_is_resumed_bit_for_bit(tmp_path):
         run("digits", method, rounds=5, out=tmp_path / "broken", observer=Watch(2), **OPTIONS)
     run("digits", method, rounds=5, out=tmp_path / "broken", resume=True, **OPTIONS)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
-    raised = whole.summary["watch"]["raised"]
-    assert raised[0]["round"] == 1
-    assert raised[0]["reference"][0] > LOW[0]
-    assert whole.summary["watch"]["lowest_slack"] < 0
-    assert whole.summary["reference"] == list(LOW)  # what the run was given stays in its summary
-    lines = summary_lines(whole.summary)
+    raised = whole.summary.watch.raised
+    assert raised[0].round == 1
+    assert raised[0].reference[0] > LOW[0]
+    assert whole.summary.watch.lowest_slack < 0
+    assert whole.summary.reference == LOW  # what the run was given stays in its summary
+    lines = whole.summary.incidents
     assert "the reference was too low" in lines[0]
     assert "raised in round 1" in lines[0]
 
@@ -115,12 +118,12 @@ def test_a_stopped_run_names_the_task_the_round_and_what_to_do(tmp_path):
 
 
 def test_the_progress_line_says_what_went_wrong():
-    assert incidents(0, 1, [], False) == ""
-    breach = {"task": 0, "slack": -0.25, "event": "above reference"}
-    assert incidents(2, 1, [], False) == "  2 left out"
-    assert (
-        incidents(2, 3, [breach], True) == "  2 left out  attempt 3  ! above reference, slack -0.25, reference raised"
-    )
+    calm = Round(number=1, weights=(0.5, 0.5), downlink_bytes=8, uplink_bytes=8, exchanges=1)
+    assert incidents(calm) == ""
+    lost = replace(calm, refused=(Refusal(0, "no answer"), Refusal(1, "no answer")))
+    assert incidents(lost) == "  2 left out"
+    bad = replace(lost, attempts=3, watch=(Breach(0, -0.25, "above reference"),), raised=(2.0, 2.0))
+    assert incidents(bad) == "  2 left out  attempt 3  ! above reference, slack -0.25, reference raised"
 
 
 def test_progress_on_a_run_shows_the_watch(command, tmp_path):

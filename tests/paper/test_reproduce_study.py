@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 from observers import Watch
-from runs_on_disk import contents
+from runs_on_disk import contents, records
 
 from fedhv.paper import Options, Selection, rehearse, reproduce
 from fedhv.paper.measures import LAST
 from fedhv.report.study import read_study
-from fedhv.runs.history import read_history
 from fedhv.runs.job import Interrupted
 from fedhv.runs.reference import read_reference
 from fedhv.support import toml
@@ -127,9 +126,7 @@ def test_a_family_is_calibrated_once_under_the_setting_that_the_rule_names(optio
             assert read_reference(out / setting / f"fedhv-seed{seed}" / "reference.toml").values == shared.values
     faces = read_reference(out / "celeba5-a/reference.toml")
     assert (faces.provenance.setting, faces.provenance.seeds) == ("celeba5-b", (0, 1))
-    reports = [
-        record["report"] for seed in (0, 1) for record in read_history(out / "calibration/celeba5-b" / f"seed{seed}")
-    ]
+    reports = [record["report"] for seed in (0, 1) for record in records(out / "calibration/celeba5-b" / f"seed{seed}")]
     assert faces.values == pytest.approx([max(losses) + 0.2 for losses in zip(*reports, strict=True)])
 
 
@@ -196,7 +193,7 @@ def test_references_stand_beside_the_papers_with_their_diagnostics(options, out)
     assert rows[0]["relative_difference_percent"] == pytest.approx(100 * (ours.values[0] / 2.45894 - 1))
     assert rows[2]["ours"] is None  # in miniature it has two tasks, not five
     row = table(made, "reference-diagnostics")[0]
-    slack = [s for seed in (0, 1) for r in read_history(out / f"multimnist/fedhv-seed{seed}") for s in r["slack"]]
+    slack = [s for seed in (0, 1) for r in records(out / f"multimnist/fedhv-seed{seed}") for s in r["slack"]]
     assert row["ours_minimum_report_slack"] == min(slack)
     assert (row["ours_floor_activations"], row["ours_out_of"]) == (0, 8)
     assert (row["paper_minimum_report_slack"], row["paper_out_of"]) == (0.1463, 1200)
@@ -224,7 +221,7 @@ def test_a_reference_of_another_rule_is_refused(options, out, six):
 
 def test_last_ten_averages_the_last_ten_evaluations(options, out):
     made = reproduce("last10", options, Selection(("multimnist",), ("fsmgda",), (0,), rounds=12))
-    values = [r["evaluation"]["mean_accuracy"] for r in read_history(out / "multimnist/fsmgda-seed0")]
+    values = [r["evaluation"]["mean_accuracy"] for r in records(out / "multimnist/fsmgda-seed0")]
     assert len(values) == 12
     assert table(made, "last10")[0]["ours_mean"] == pytest.approx(sum(values[2:]) / LAST)
 
@@ -232,7 +229,7 @@ def test_last_ten_averages_the_last_ten_evaluations(options, out):
 def test_efficiency_counts_rounds_calibration_and_every_message(options, out):
     made = reproduce("efficiency", options, Selection(seeds=(0,)))
     rows = {(row["method"], row["metric"]): row for row in table(made, "efficiency")}
-    history = read_history(out / "cifar10-mnist-b/fedhv-seed0")
+    history = records(out / "cifar10-mnist-b/fedhv-seed0")
     cost = read_reference(out / "cifar10-mnist-b/reference.toml").cost
     seconds = cost.seconds + sum(record["seconds"] for record in history)
     assert rows["fedhv", "seconds"]["ours_mean"] == pytest.approx(seconds)
@@ -369,8 +366,8 @@ def test_a_rehearsal_lists_runs_and_calibrations_and_writes_nothing(options, out
 def test_time_is_estimated_from_rounds_that_do_the_same_work(options, out):
     reproduce("main", options, Selection(("cifar10-mnist-b",), ("fedhv",), (0,)))
     path = out / "cifar10-mnist-b/fedhv-seed0/history.jsonl"
-    records = [record | {"seconds": 7.0} for record in read_history(path.parent)]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    slowed = [record | {"seconds": 7.0} for record in records(path.parent)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in slowed))
     for history in (out / "calibration").rglob("history.jsonl"):
         history.write_text("")
     listed = {each.name: each for each in rehearse("main", options, Selection(seeds=(0,), rounds=2))}

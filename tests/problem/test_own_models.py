@@ -162,7 +162,7 @@ def test_losses_that_are_negative_are_no_explosion():
 @pytest.mark.parametrize(("first", "fine", "exploded"), [(0.0, 900.0, 1000.0), (-2.0, 1990.0, 2000.0)])
 def test_what_counts_as_an_explosion_of_a_loss_that_is_not_positive(first, fine, exploded):
     def of(loss):
-        return Evaluation((TaskScore("one", 50.0, loss),))
+        return Evaluation.of([TaskScore("one", 50.0, loss)])
 
     assert check_explosion(of(first), None, 1000.0, 1) == first
     assert check_explosion(of(fine), first, 1000.0, 2) == first

@@ -281,7 +281,7 @@ def test_a_faulty_run_is_resumed_bit_for_bit_and_sums_up_what_it_left_out(tmp_pa
         run("digits", out=tmp_path / "broken", observer=Watch(3), **options)
     run("digits", out=tmp_path / "broken", resume=True, **options)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
-    said = whole.summary["refused"]
+    said = whole.summary.refused
     listed = [refusal for record in whole.history for refusal in record.get("refused", [])]
     assert said["replies"] == len(listed) == sum(said["reasons"].values())
     assert said["repeated_rounds"] == sum("attempts" in record for record in whole.history) > 0

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import Point
 
-from fedhv import FedHV, InputError, Uniform, run
+from fedhv import FedHV, InputError, Uniform, calibrate, run
 from fedhv.methods.base import State, drive
 from fedhv.methods.weights import capped_weights
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.aggregation import aggregate_reports, trimmed_away
 from fedhv.protocol.requests import Train, TrainReplies, TrainReply
 from fedhv.protocol.screening import Screening
-from fedhv.runs.calibration import calibrate
 from fedhv.runs.config import load_setting
 
 LAYOUT = Layout.of(Point(), 2)

@@ -111,11 +111,13 @@ def write_reference(folder: Path, tasks: Sequence[str]) -> None:
 def write_summary(folder: Path, method: str, seed: int, setting: str, records: Sequence[Mapping[str, Any]]) -> None:
     last = records[-1]["evaluation"]
     summary = {"setting": setting, "method": method, "seed": seed, "rounds": len(records), **last}
-    summary |= {"weights": records[-1]["weights"], "seconds": sum(r["seconds"] for r in records)}
+    seconds = sum(r["seconds"] for r in records)
+    summary |= {"weights": records[-1]["weights"], "seconds": seconds}
+    summary |= {"calibration_seconds": 0.0, "total_seconds": seconds}
+    down, up = (sum(r[f"{way}link_bytes"] for r in records) for way in ("down", "up"))
     summary["communication"] = {
-        "downlink_bytes": sum(r["downlink_bytes"] for r in records),
-        "uplink_bytes": sum(r["uplink_bytes"] for r in records),
-    }
+        "downlink_bytes": down, "uplink_bytes": up, "calibration_bytes": 0, "total_bytes": down + up
+    }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
 
 
@@ -148,7 +150,7 @@ def made_up(
             accuracy = np.clip(100 * progress * strength * balance * (0.9 + 0.1 * ease) + 0.4 * rng.standard_normal(m),
                                5, 99.5)  # fmt: skip
             scores = [TaskScore(*each) for each in zip(tasks, accuracy.tolist(), losses.tolist(), strict=True)]
-            record["evaluation"] = Evaluation(tuple(scores)).as_dict()
+            record["evaluation"] = Evaluation.of(scores).as_dict()
         records.append(record)
     return records
 
@@ -176,7 +178,5 @@ def write_fixed(
     if method == "fedhv":
         plain |= {"slack": [REFERENCE - loss for loss in losses], "floored": 0}
         write_reference(folder, tasks)
-    write_history(
-        folder, [{"round": 1, **plain}, {"round": 2, **plain, "evaluation": Evaluation(tuple(scores)).as_dict()}]
-    )
+    write_history(folder, [{"round": 1, **plain}, {"round": 2, **plain, "evaluation": Evaluation.of(scores).as_dict()}])
     return folder

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from fedhv.report.rounds import from_summary, read_rounds
+from fedhv.runs.summary import Summary
 from report.studies import DIGITS, made_up, write_history
 
 
@@ -63,6 +63,10 @@ DAMAGE = (
     '{"round": -4}',
     '{"round": 4, "evaluation": {}}',
     '{"round": 4, "evaluation": {"tasks": [1]}}',
+    '{"round": 4}',
+    '{"round": 4, "weights": "half", "downlink_bytes": 1, "uplink_bytes": 1, "exchanges": 1, "seconds": 1}',
+    '{"round": 4, "weights": [1], "downlink_bytes": true, "uplink_bytes": 1, "exchanges": 1, "seconds": 1}',
+    f'{{"round": 4, "weights": [1{"0" * 400}], "downlink_bytes": 1, "uplink_bytes": 1, "exchanges": 1, "seconds": 1}}',
 )
 
 
@@ -92,15 +96,13 @@ def test_rounds_that_are_left_out_are_counted(tmp_path, records):
     assert read_rounds(tmp_path).notes == ("history.jsonl starts with round 3",)
 
 
-def test_what_is_not_a_number_is_not_known(tmp_path, records):
-    records[1] |= {"weights": "half", "seconds": None, "slack": [1.0], "uplink_bytes": True}
+def test_a_slack_of_other_tasks_and_a_loss_that_is_not_finite_are_not_known(tmp_path, records):
+    records[1] |= {"slack": [1.0]}
     records[7]["evaluation"]["tasks"][0]["loss"] = math.nan
     write_history(tmp_path, records)
     read = read_rounds(tmp_path)
-    assert np.isnan(read.rounds.weights[1]).all()
     assert np.isnan(read.rounds.slack[1]).all()
-    assert math.isnan(read.rounds.seconds[1])
-    assert math.isnan(read.rounds.up[1])
+    assert math.isnan(read.evaluations.loss[-1, 0])
     assert read.notes == ("its evaluation is not finite from round 8 on",)
 
 
@@ -117,9 +119,11 @@ def test_no_history_at_all_is_no_rounds(tmp_path):
 
 def test_a_summary_stands_in_for_a_lost_history(records):
     last = records[-1]["evaluation"]
-    summary = json.loads(json.dumps({"rounds": 8, "weights": [0.4, 0.6], "seconds": 4.0, **last}))
-    summary["communication"] = {"downlink_bytes": 80, "uplink_bytes": 160}
-    read = from_summary(summary | {"min_report_slack": 0.125})
+    summary = {"setting": "digits", "method": "fedhv", "seed": 0, "rounds": 8, "weights": [0.4, 0.6], **last}
+    summary |= {"seconds": 4.0, "calibration_seconds": 0.0, "total_seconds": 4.0, "min_report_slack": 0.125}
+    sent = {"downlink_bytes": 80, "uplink_bytes": 160, "calibration_bytes": 0, "total_bytes": 240}
+    read = from_summary(Summary.read(summary | {"communication": sent}))
+    assert np.isnan(read.rounds.exchanges).all()
     assert read.evaluations.values("mean_accuracy").tolist() == [last["mean_accuracy"]]
     assert read.rounds.number.tolist() == [8]
     assert read.rounds.slack.min() == 0.125

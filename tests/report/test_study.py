@@ -258,5 +258,5 @@ def test_a_summary_of_something_else_is_noted_and_not_used(tmp_path, damage):
     path.write_text(json.dumps(json.loads(path.read_text()) | damage))
     (run / "history.jsonl").unlink()
     study = read_study([run])
-    assert "digits: r: summary.json is not of a run" in study.notes
+    assert "digits: r: summary.json could not be read" in study.notes
     assert not study.runs[0].finished

@@ -242,7 +242,7 @@ def test_runs_that_are_not_finite_still_make_tables(tmp_path):
     history = tmp_path / "0" / "history.jsonl"
     *lines, last = history.read_text().splitlines()
     last = json.loads(last)
-    last["evaluation"]["hypervolume"] = None
+    last["evaluation"]["hypervolume"] = float("nan")
     history.write_text("\n".join([*lines, json.dumps(last)]) + "\n")
     table = next(table for table in tables(read_study([tmp_path])) if table.name == "loss-hv")
     assert table.rows[0][3].plain == "nan"

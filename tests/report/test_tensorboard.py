@@ -10,8 +10,9 @@ import pytest
 from problems import everything_random
 
 from fedhv import Uniform, run
-from fedhv.report.tensorboard import TensorBoard, scalars
-from fedhv.runs.study import StudyObserver
+from fedhv.report.tensorboard import TensorBoard
+from fedhv.simulation.observer import Observer
+from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError
 from report.studies import DIGITS, made_up, write_history, write_run
 
@@ -27,7 +28,7 @@ def logged(folder):
 
 def test_names_are_those_of_the_history():
     record = made_up("fedhv", 0, DIGITS, 4, 4, 4, 10, 6)[-1]
-    named = dict(scalars(record, DIGITS))
+    named = dict(Round.read(record).scalars(DIGITS))
     assert named["weights/clear"] == record["weights"][0]
     assert named["slack/faint"] == record["slack"][1]
     assert named["evaluation/worst_accuracy"] == record["evaluation"]["worst_accuracy"]
@@ -38,14 +39,16 @@ def test_names_are_those_of_the_history():
 
 def test_as_many_refusals_as_tasks_are_not_taken_for_numbers():
     refused = [{"client": 3, "reason": "no answer"}, {"client": 5, "reason": "no answer"}]
-    assert list(scalars({"round": 1, "refused": refused, "seconds": 2.0}, DIGITS)) == [("seconds", 2.0)]
+    record = made_up("uniform", 0, DIGITS, 4, 1, 4, 10, 6)[0]
+    plain = list(Round.read(record).scalars(DIGITS))
+    assert list(Round.read(record | {"refused": refused}).scalars(DIGITS)) == plain
 
 
 def test_every_round_of_every_run_is_logged_once_as_it_comes(tmp_path):
     pytest.importorskip("tensorboard")
     records = made_up("fedhv", 0, DIGITS, 12, 12, 4, 10, 6)
     run = write_run(tmp_path / "fedhv-seed0", rounds=12, done=2)
-    board = TensorBoard(tmp_path, StudyObserver())
+    board = TensorBoard(tmp_path, Observer())
     board.stop()  # two rounds, none evaluated: they wait for the names of the tasks
     write_history(run, records[:5])
     board.runs([])
@@ -64,7 +67,7 @@ def test_a_history_that_starts_again_is_logged_again(tmp_path):
     pytest.importorskip("tensorboard")
     records = made_up("fedhv", 0, DIGITS, 8, 8, 2, 10, 6)
     run = write_run(tmp_path / "r", rounds=8)
-    board = TensorBoard(run, StudyObserver())
+    board = TensorBoard(run, Observer())
     board.stop()
     write_history(run, records[:4])
     board.stop()
@@ -92,10 +95,10 @@ def test_a_missing_tensorboard_is_said_in_one_line(monkeypatch, tmp_path):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError, match=r"pip install 'fedhv\[tensorboard\]'"):
-        TensorBoard(tmp_path, StudyObserver())
+        TensorBoard(tmp_path, Observer())
 
 
-class Listening(StudyObserver):
+class Listening(Observer):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -120,7 +123,7 @@ def test_a_log_that_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path,
 
     result = run(everything_random(), Uniform(), rounds=3, out=folder, override=["training.batch_size=8"],
                  observer=Blocking(folder, heard))  # fmt: skip
-    assert (result.rounds, heard.rounds) == (3, 3)
+    assert (len(result.rounds), heard.rounds) == (3, 3)
     (said,) = [text for text in heard.said if "tensorboard" in text.lower()]
     assert said.startswith(f"{folder / 'tensorboard'} could not be written: ")
     assert "\n" not in said

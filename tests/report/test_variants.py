@@ -28,7 +28,7 @@ def test_a_single_sweep_takes_the_shipped_value_as_default(tmp_path):
         write_run(tmp_path / f"K{steps}", local_steps=steps)
     (setting,) = read_study([tmp_path]).settings
     assert [group.label for group in setting.groups] == ["FedHV"]
-    assert setting.groups[0].runs[0].config["setting"]["training"]["local_steps"] == 10
+    assert setting.groups[0].runs[0].record.config["setting"]["training"]["local_steps"] == 10
 
 
 def test_two_differences_at_once_are_compared_rather_than_swept(tmp_path):

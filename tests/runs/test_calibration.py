@@ -6,7 +6,8 @@ import pytest
 import torch
 from problems import SETTING, everything_random, quadratic
 
-from fedhv import FedHV, InputError, Reference, calibrate, load_setting, run
+from fedhv import FedHV, InputError, Reference, load_setting, run
+from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import override_setting
 from fedhv.runs.reference import read_reference
 from fedhv.runs.resolve import setting_of
@@ -25,7 +26,7 @@ def test_the_reference_is_the_largest_report_of_every_task_plus_the_margin():
     changes = ["federation.participants=2", "training.local_steps=2", "training.batch_size=2",
                "calibration.rounds=2", "calibration.margin=0.25"]  # fmt: skip
     setting = override_setting(setting_of(problem), changes)
-    reference = calibrate(setting, FedHV(server_lr=2.0, local_lr=0.5), problem)
+    reference = find_reference(setting, FedHV(server_lr=2.0, local_lr=0.5), problem)
     assert reference.provenance.maxima == pytest.approx((6, 457 / 128))
     assert reference.values == pytest.approx((6.25, 457 / 128 + 0.25))
     assert reference.tasks == ("left", "right")
@@ -34,7 +35,7 @@ def test_the_reference_is_the_largest_report_of_every_task_plus_the_margin():
 def test_several_runs_give_the_componentwise_maximum():
     problem = everything_random()
     one, two, both = (
-        calibrate(rule(problem, f"calibration.seeds={seeds}", "calibration.rounds=4"), None, problem)
+        find_reference(rule(problem, f"calibration.seeds={seeds}", "calibration.rounds=4"), None, problem)
         for seeds in ([5], [6], [5, 6])
     )
     assert one.values != two.values
@@ -47,23 +48,23 @@ def test_reports_of_a_calibration_use_all_examples():
     # with every client in every round, the first report is the mean over clients of their full losses
     problem = everything_random()
     setting = rule(problem, "federation.participants=5", "calibration.rounds=1")
-    one = calibrate(setting, FedHV(report=1), problem)
-    assert one.values == calibrate(setting, FedHV(report="all"), problem).values
+    one = find_reference(setting, FedHV(report=1), problem)
+    assert one.values == find_reference(setting, FedHV(report="all"), problem).values
 
 
 def test_calibration_uses_the_rates_of_the_method():
     problem = everything_random()
     setting = rule(problem, "calibration.rounds=3", "methods.fedhv.local_lr=0.7", "methods.uniform.local_lr=9.0")
-    own = calibrate(setting, None, problem)
+    own = find_reference(setting, None, problem)
     assert own.provenance.local_lr == 0.7
-    assert own.values == calibrate(setting, FedHV(local_lr=0.7), problem).values
-    assert own.values != calibrate(setting, FedHV(local_lr=0.1), problem).values
+    assert own.values == find_reference(setting, FedHV(local_lr=0.7), problem).values
+    assert own.values != find_reference(setting, FedHV(local_lr=0.1), problem).values
 
 
 def test_the_reference_remembers_where_it_came_from():
     problem = everything_random()
     changes = ["calibration.seeds=[4, 2]", "calibration.rounds=3", "calibration.margin=0.5"]
-    found = calibrate(rule(problem, *changes), FedHV(server_lr=1.5, local_lr=0.2), problem).provenance
+    found = find_reference(rule(problem, *changes), FedHV(server_lr=1.5, local_lr=0.2), problem).provenance
     assert (found.source, found.setting) == ("calibration", "random")
     assert (found.seeds, found.rounds, found.margin) == ((4, 2), 3, 0.5)
     assert (found.server_lr, found.local_lr) == (1.5, 0.2)
@@ -74,10 +75,10 @@ def test_another_setting_may_be_calibrated_under(tmp_path):
     (tmp_path / "other.toml").write_text(SETTING.replace("alpha = 0.5", "alpha = 50.0"))
     path = tmp_path / "small.toml"
     path.write_text(SETTING.replace("rounds = 2\n", f'rounds = 2\nsetting = "{tmp_path / "other.toml"}"\n', 1))
-    reference = calibrate(load_setting(str(path)))
+    reference = find_reference(load_setting(str(path)))
     assert reference.provenance.setting == "other"
-    assert reference.values == calibrate(load_setting(str(tmp_path / "other.toml"))).values
-    assert reference.values != calibrate(load_setting(str(path), ["calibration.setting=small"])).values
+    assert reference.values == find_reference(load_setting(str(tmp_path / "other.toml"))).values
+    assert reference.values != find_reference(load_setting(str(path), ["calibration.setting=small"])).values
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_fedhv_without_a_reference_calibrates_first_says_so_and_keeps_it(tmp_pat
     assert listener.started == [("calibration seed 1", 3), ("calibration seed 2", 3), ("fedhv seed 9", 2)]
     assert read_reference(tmp_path / "run" / "reference.toml") == result.reference
     assert result.reference.provenance.source == "calibration"
-    assert result.summary["reference"] == list(result.reference.values)
+    assert result.summary.reference == result.reference.values
     assert {path.name for path in (tmp_path / "run" / "calibration").iterdir()} == {"seed1", "seed2"}
 
 
@@ -155,8 +156,8 @@ def test_adaptive_training_starts_from_the_normal_initialisation():
     calibrated = run(problem, "fedhv", rounds=3, override=changes)
     given = run(problem, "fedhv", rounds=3, override=changes, reference=calibrated.reference.values)
     assert all(torch.equal(calibrated.state_dict[name], value) for name, value in given.state_dict.items())
-    assert given.communication["calibration_bytes"] == 0
-    assert calibrated.communication["calibration_bytes"] > 0
+    assert given.communication.calibration_bytes == 0
+    assert calibrated.communication.calibration_bytes > 0
 
 
 def test_the_reference_does_not_depend_on_the_seed_of_the_run():
@@ -170,7 +171,7 @@ def test_the_reference_does_not_depend_on_the_seed_of_the_run():
 
 def test_a_reference_survives_its_file(tmp_path):
     problem = everything_random()
-    reference = calibrate(rule(problem, "calibration.rounds=2"), None, problem)
+    reference = find_reference(rule(problem, "calibration.rounds=2"), None, problem)
     reference.write(tmp_path / "r.toml")
     assert read_reference(tmp_path / "r.toml") == reference
     text = (tmp_path / "r.toml").read_text()

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 from problems import SETTING, everything_random
-from runs_on_disk import timeless
+from runs_on_disk import records, timeless
 from waiting import HANG
 
 import fedhv.runs.cluster
 from fedhv import InputError, compare
 from fedhv.runs.cluster import Parcel, _parcel, on_ray, pack, play, unpack
-from fedhv.runs.history import read_history
 from fedhv.runs.job import Interrupted
-from fedhv.runs.study import StudyFailed, StudyObserver, StudyRun
+from fedhv.runs.study import StudyFailed, StudyRun
+from fedhv.simulation.observer import Observer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[ray]'")
 
@@ -48,7 +48,7 @@ OPTIONS = {"seeds": [0, 1], "rounds": 3}
 def test_a_cluster_gives_what_one_process_gives_and_tells_how_far_it_is(setting_file, tmp_path, cluster):
     ticks = []
 
-    class Ticks(StudyObserver):
+    class Ticks(Observer):
         def runs(self, states):
             ticks.append(states)
 
@@ -67,7 +67,7 @@ def test_a_cluster_gives_what_one_process_gives_and_tells_how_far_it_is(setting_
 
 
 def test_what_is_finished_is_not_run_again_and_what_was_interrupted_goes_on(setting_file, tmp_path, cluster):
-    class Stop(StudyObserver):
+    class Stop(Observer):
         def round(self, round):
             if round.number == 2:
                 raise KeyboardInterrupt
@@ -78,12 +78,12 @@ def test_what_is_finished_is_not_run_again_and_what_was_interrupted_goes_on(sett
     before = finished.stat().st_mtime_ns
     with pytest.raises(Interrupted):
         compare(str(setting_file), ["uniform"], [1], rounds=4, out=tmp_path / "s", jobs=1, observer=Stop())
-    kept = [record["seconds"] for record in read_history(tmp_path / "s" / "uniform-seed1")]
+    kept = [record["seconds"] for record in records(tmp_path / "s" / "uniform-seed1")]
     assert len(kept) == 2
     both = compare(str(setting_file), ["uniform"], [0, 1], rounds=4, out=tmp_path / "s", executor="ray")
     assert [timeless(s) | {"engine": ""} for s in both] == [timeless(s) | {"engine": ""} for s in whole]
     assert finished.stat().st_mtime_ns == before
-    assert [record["seconds"] for record in read_history(tmp_path / "s" / "uniform-seed1")][:2] == kept
+    assert [record["seconds"] for record in records(tmp_path / "s" / "uniform-seed1")][:2] == kept
 
 
 def test_a_run_that_fails_leaves_the_others_alone(tmp_path, cluster):
@@ -91,7 +91,7 @@ def test_a_run_that_fails_leaves_the_others_alone(tmp_path, cluster):
     setting.write_text(SETTING + "\n[methods.uniform]\nlocal_lr = 1e30\n")
     with pytest.raises(StudyFailed, match=r"uniform seed 0.*The other runs \(1\) are finished") as failed:
         compare(str(setting), ["uniform", "fsmgda"], [0], rounds=2, out=tmp_path / "s", executor="ray")
-    assert [summary["method"] for summary in failed.value.summaries] == ["fsmgda"]
+    assert [run.method for run in failed.value.runs] == ["fsmgda"]
 
 
 def test_a_run_whose_process_dies_is_started_again(tmp_path, cluster):
@@ -138,7 +138,7 @@ def test_bad_input_is_an_answer_too(setting_file, tmp_path):
 
 
 def test_an_interrupted_study_stops_its_tasks_and_goes_on_later(setting_file, tmp_path, cluster):
-    class Stop(StudyObserver):
+    class Stop(Observer):
         def runs(self, states):
             if any(done >= 2 for _, done, _, _ in states):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -146,11 +146,11 @@ def test_an_interrupted_study_stops_its_tasks_and_goes_on_later(setting_file, tm
     options = {"methods": ["uniform"], "seeds": [0, 1], "rounds": 400}
     with pytest.raises(Interrupted, match="every run can be resumed"):
         compare(str(setting_file), **options, out=tmp_path / "s", executor="ray", observer=Stop())
-    kept = read_history(tmp_path / "s" / "uniform-seed0")
+    kept = records(tmp_path / "s" / "uniform-seed0")
     assert 2 <= len(kept) < 400
     found = compare(str(setting_file), **options, out=tmp_path / "s", executor="ray")
-    assert [summary["rounds"] for summary in found] == [400, 400]
-    assert read_history(tmp_path / "s" / "uniform-seed0")[: len(kept)] == kept
+    assert [len(run.rounds) for run in found] == [400, 400]
+    assert records(tmp_path / "s" / "uniform-seed0")[: len(kept)] == kept
 
 
 def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(setting_file, tmp_path, cluster, monkeypatch):
@@ -172,7 +172,7 @@ def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(settin
 
     with pytest.raises(Interrupted, match="every run can be resumed"):
         on_ray([run], 1, tick)
-    assert len(read_history(run.folder)) >= 3
+    assert len(records(run.folder)) >= 3
     assert not list(there.glob(f"fedhv-*/{run.folder.name}"))
 
 

@@ -5,38 +5,49 @@ import json
 import pytest
 
 from fedhv import InputError
-from fedhv.runs.history import NAME, Following, History, evaluations, read_history
+from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.runs.history import NAME, Following, History, read_history
+from fedhv.simulation.record import Round
 
-RECORDS = [{"round": t, "weights": [0.5, 0.5], "evaluation": {"tasks": ["größe"]}} for t in (1, 2, 3)]
+
+def played(number, evaluated=True):
+    evaluation = Evaluation.of([TaskScore("größe", 50.0, 1.5)]) if evaluated else None
+    return Round(
+        number=number, weights=(1.0,), downlink_bytes=8, uplink_bytes=4, exchanges=1, seconds=0.25,
+        evaluation=evaluation, extra={"mine": [1, "two"]},
+    )  # fmt: skip
+
+
+ROUNDS = [played(t) for t in (1, 2, 3)]
 
 
 @pytest.fixture
 def folder(tmp_path):
     history = History(tmp_path)
-    for record in RECORDS:
-        history.append(record)
+    for each in ROUNDS:
+        history.append(each)
     history.close()
     return tmp_path
 
 
 def test_every_round_is_one_line_of_json(folder):
     lines = (folder / NAME).read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == RECORDS
-    assert read_history(folder) == RECORDS
+    assert [json.loads(line) for line in lines] == [each.as_dict() for each in ROUNDS]
+    assert read_history(folder) == ROUNDS
 
 
 def test_a_line_is_on_disk_as_soon_as_the_round_is_over(tmp_path):
     history = History(tmp_path)
-    history.append(RECORDS[0])
-    assert read_history(tmp_path) == RECORDS[:1]
+    history.append(ROUNDS[0])
+    assert read_history(tmp_path) == ROUNDS[:1]
     history.close()
 
 
 def test_without_a_folder_the_history_is_kept_in_memory():
     history = History(None)
-    history.append(RECORDS[0])
+    history.append(ROUNDS[0])
     history.close()
-    assert history.records == RECORDS[:1]
+    assert history.rounds == ROUNDS[:1]
 
 
 def test_a_last_line_cut_anywhere_is_left_out(folder):
@@ -46,27 +57,27 @@ def test_a_last_line_cut_anywhere_is_left_out(folder):
     # at every byte, also within the two of "ö"; without its newline alone, the line is whole
     for end in range(start, len(whole) - 1):
         path.write_bytes(whole[:end])
-        assert read_history(folder) == RECORDS[:2], end
+        assert read_history(folder) == ROUNDS[:2], end
     path.write_bytes(whole[:-1])
-    assert read_history(folder) == RECORDS
+    assert read_history(folder) == ROUNDS
 
 
 def test_going_on_keeps_the_rounds_before_and_drops_those_after(folder):
     history = History(folder, keep=1)
-    assert history.records == RECORDS[:1]
-    assert read_history(folder) == RECORDS[:1]
-    history.append(RECORDS[1])
+    assert history.rounds == ROUNDS[:1]
+    assert read_history(folder) == ROUNDS[:1]
+    history.append(ROUNDS[1])
     history.close()
-    assert read_history(folder) == RECORDS[:2]
+    assert read_history(folder) == ROUNDS[:2]
 
 
 def test_going_on_after_a_cut_line_writes_a_whole_file(folder):
     path = folder / NAME
     path.write_bytes(path.read_bytes()[:-9])
     history = History(folder, keep=2)
-    history.append(RECORDS[2])
+    history.append(ROUNDS[2])
     history.close()
-    assert read_history(folder) == RECORDS
+    assert read_history(folder) == ROUNDS
 
 
 def test_a_new_run_starts_an_empty_history(folder):
@@ -84,6 +95,16 @@ def test_a_broken_line_in_the_middle_is_refused_by_its_number(line, folder):
         read_history(folder)
 
 
+def test_going_on_leaves_the_lines_as_they_are(folder):
+    """Also what an older or a newer version wrote in another order."""
+    path = folder / NAME
+    first, *_ = path.read_text(encoding="utf-8").splitlines()
+    other = json.dumps(dict(reversed(json.loads(first).items())), ensure_ascii=False)
+    path.write_text(other + "\n", encoding="utf-8")
+    History(folder, keep=1).close()
+    assert path.read_text(encoding="utf-8") == other + "\n"
+
+
 def test_a_history_that_lacks_rounds_of_the_checkpoint_is_refused_with_the_remedy(folder):
     with pytest.raises(InputError, match=r"does not hold rounds 1 to 4. Delete"):
         History(folder, keep=4)
@@ -93,21 +114,18 @@ def test_a_folder_without_a_history_has_no_rounds(tmp_path):
     assert read_history(tmp_path) == []
 
 
-def test_evaluated_rounds_are_found():
-    assert evaluations([{"round": 1}, RECORDS[1], {"round": 3}]) == [RECORDS[1]]
-
-
 def test_a_followed_history_gives_every_round_once_and_reads_only_what_is_new(tmp_path):
     followed = Following(tmp_path)
     assert followed.news() == []  # it is not there yet
     path = tmp_path / "history.jsonl"
-    path.write_text('{"round":1}\n{"round":2,"evaluation":{}}\n{"rou')
-    assert [record["round"] for record in followed.news()] == [1, 2]
+    whole = "".join(json.dumps(each.as_dict()) + "\n" for each in (played(1, False), ROUNDS[1], played(3, False)))
+    path.write_text(whole[:-60])
+    assert [each.number for each in followed.news()] == [1, 2]
     with path.open("a") as file:
-        file.write('nd":3}\n')
-    assert [record["round"] for record in followed.news()] == [3]
+        file.write(whole[-60:])
+    assert [each.number for each in followed.news()] == [3]
     assert followed.news() == []
-    assert (followed.count, followed.last_evaluated["round"], followed.restarts) == (3, 2, 0)
+    assert (followed.count, followed.last_evaluated.number, followed.restarts) == (3, 2, 0)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -115,12 +133,12 @@ def test_a_followed_history_begins_again_when_its_run_is_resumed(rounds, tmp_pat
     """Also where the new file is as long as the old one."""
     history = History(tmp_path)
     for number in range(1, 4):
-        history.append({"round": number, "evaluation": {"of": number}})
+        history.append(played(number))
     history.close()
     followed = Following(tmp_path)
     assert len(followed.news()) == 3
     resumed = History(tmp_path, keep=rounds)
-    assert [record["round"] for record in followed.news()] == list(range(1, rounds + 1))
+    assert [each.number for each in followed.news()] == list(range(1, rounds + 1))
     assert (followed.count, followed.restarts) == (rounds, 1)
-    assert followed.last_evaluated["round"] == rounds
+    assert followed.last_evaluated.number == rounds
     resumed.close()

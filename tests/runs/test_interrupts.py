@@ -11,13 +11,12 @@ import pytest
 import torch
 from observers import Watch
 from problems import everything_random
-from runs_on_disk import contents
+from runs_on_disk import contents, records
 
 import fedhv.runs.job
 from fedhv import FedHV, FedHVError, compare, run
 from fedhv.engines import Engine, Sequential, Stacked
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
-from fedhv.runs.history import read_history
 from fedhv.runs.job import Execution, Interrupted
 from fedhv.support.signals import held_back
 
@@ -168,7 +167,7 @@ def test_a_run_stops_after_the_round_that_ctrl_c_came_in(monkeypatch, tmp_path):
         with pytest.raises(Interrupted, match=r"Stopped after round 3 of 5; the run in .* can be resumed"):
             play(tmp_path / "broken", observer=watch)
     assert asked == [1, 2, 3]
-    assert len(read_history(tmp_path / "broken")) == 3
+    assert len(records(tmp_path / "broken")) == 3
     assert (tmp_path / "broken" / CHECKPOINT).exists()
     play(tmp_path / "broken", resume=True)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
@@ -182,7 +181,7 @@ def test_a_program_that_ends_in_its_own_way_finds_everything_saved(monkeypatch, 
     with pytest.raises(SystemExit):
         play(tmp_path)
     assert (tmp_path / CHECKPOINT).exists()
-    assert len(read_history(tmp_path)) == 3
+    assert len(records(tmp_path)) == 3
 
 
 @pytest.mark.usefixtures("like_a_gpu")
@@ -246,7 +245,7 @@ def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, 
     pressed_in(2, monkeypatch, Stacked)
     with pytest.raises(Interrupted, match="every run can be resumed"):
         compare(str(setting_file), ["uniform"], seeds=(0, 1, 2), rounds=4, out=tmp_path, engine="stacked")
-    assert [len(read_history(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] == [2, 2, 2]
+    assert [len(records(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] == [2, 2, 2]
     assert len(list(tmp_path.glob(f"uniform-*/{CHECKPOINT}"))) == 3
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from observers import Watch
 from problems import SETTING, everything_random
-from runs_on_disk import contents, save_every_round
+from runs_on_disk import contents, records, save_every_round
 from waiting import HANG
 
 import fedhv.runs.job
@@ -15,7 +15,6 @@ from fedhv.engines import choose_engine
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
 from fedhv.runs.checkpoint import PREVIOUS
 from fedhv.runs.history import NAME as HISTORY
-from fedhv.runs.history import read_history
 from fedhv.runs.job import Interrupted
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.observer import Observer
@@ -62,7 +61,7 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(name, after, t
     with pytest.raises(Interrupted, match=f"Stopped after round {after} of 6; the run in .* can be resumed"):
         play(METHODS[name], broken, Watch(after))
     assert not (broken / "summary.json").exists()
-    assert len(read_history(broken)) == after
+    assert len(records(broken)) == after
     watch = Watch()
     result = play(METHODS[name], broken, watch, resume=True)
     assert watch.started[-1][1] == after
@@ -110,7 +109,7 @@ def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(betw
     with pytest.raises(ZeroDivisionError):
         play(METHODS["fedhv"], broken, Watch(4, error=ZeroDivisionError))
     assert (broken / CHECKPOINT).exists() == (between == 0)
-    assert len(read_history(broken)) == 4
+    assert len(records(broken)) == 4
     play(METHODS["fedhv"], broken, resume=True)
     assert contents(broken) == contents(whole)
 
@@ -235,7 +234,7 @@ def test_a_run_goes_on_where_its_setting_offers_more_references_than_it_did(sett
     with pytest.raises(InputError, match="holds another reference than the given one"):
         run(str(setting_file), "fedhv", rounds=4, out=tmp_path / "r", reference="looser", resume=True)
     went_on = run(str(setting_file), "fedhv", rounds=4, out=tmp_path / "r", resume=True)
-    assert (went_on.summary["rounds"], went_on.reference.values) == (4, (3.0, 3.0))
+    assert (went_on.summary.rounds, went_on.reference.values) == (4, (3.0, 3.0))
 
 
 def test_a_run_is_not_resumed_with_another_reference(tmp_path):
@@ -250,7 +249,7 @@ def test_a_run_is_not_resumed_with_another_reference(tmp_path):
 
 
 def test_resuming_where_nothing_is_starts_a_run(tmp_path):
-    assert play(METHODS["uniform"], tmp_path / "new", resume=True).rounds == 6
+    assert play(METHODS["uniform"], tmp_path / "new", resume=True).summary.rounds == 6
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):

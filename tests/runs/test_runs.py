@@ -23,7 +23,7 @@ from fedhv import (
     run,
 )
 from fedhv.runs.config import setting_from_tables
-from fedhv.runs.folder import read_result
+from fedhv.runs.record import read_finished
 from fedhv.simulation.observer import Observer
 
 CHANGES = ["federation.participants=3", "training.local_steps=2", "training.batch_size=4"]
@@ -43,30 +43,31 @@ def play(method="fedhv", **options):
 
 def test_the_summary_says_all_that_it_should():
     result = play(seed=4)
-    assert set(result.summary) >= KEYS
-    assert (result.setting, result.method, result.seed, result.rounds) == ("random", "fedhv", 4, 5)
-    assert [task["name"] for task in result.tasks] == ["colour", "größe"]
-    assert set(result.tasks[0]) == {"name", "accuracy", "loss"}
-    assert set(result.communication) >= {
+    written = result.summary.as_dict()
+    assert set(written) >= KEYS
+    assert (result.setting, result.method, result.seed, len(result.rounds)) == ("random", "fedhv", 4, 5)
+    assert [task.name for task in result.tasks] == ["colour", "größe"]
+    assert set(written["tasks"][0]) == {"name", "accuracy", "loss"}
+    assert set(written["communication"]) >= {
         "downlink_bytes", "uplink_bytes", "calibration_bytes", "auxiliary_scalars_per_client_round"
     }  # fmt: skip
-    assert result.summary["reference"] == [2.0, 2.0]
+    assert result.summary.reference == (2.0, 2.0)
 
 
 def test_the_summary_agrees_with_the_history():
     result = play(override=[*CHANGES, "evaluation.every=2"])
-    last = result.history[-1]
+    last = result.rounds[-1]
     for key in ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "tasks"):
-        assert result.summary[key] == last["evaluation"][key]
-    assert result.weights == last["weights"]
-    assert result.min_report_slack == min(min(record["slack"]) for record in result.history)
-    assert result.communication["downlink_bytes"] == sum(record["downlink_bytes"] for record in result.history)
-    assert result.communication["uplink_bytes"] == sum(record["uplink_bytes"] for record in result.history)
+        assert getattr(result, key) == getattr(last.evaluation, key)
+    assert result.weights == last.weights
+    assert result.min_report_slack == min(min(played.slack) for played in result.rounds)
+    assert result.communication.downlink_bytes == sum(played.downlink_bytes for played in result.rounds)
+    assert result.communication.uplink_bytes == sum(played.uplink_bytes for played in result.rounds)
 
 
 def test_accuracies_are_percentages_and_the_aggregates_those_of_the_tasks():
     result = play("uniform", rounds=20)
-    accuracies, losses = ([task[key] for task in result.tasks] for key in ("accuracy", "loss"))
+    accuracies, losses = [task.accuracy for task in result.tasks], [task.loss for task in result.tasks]
     assert max(accuracies) > 30
     assert result.mean_accuracy == pytest.approx(sum(accuracies) / 2)
     assert result.worst_accuracy == min(accuracies)
@@ -80,12 +81,12 @@ def test_floor_activations_are_counted_over_the_run():
         result = play(reference=[0.01, 0.01])
     assert result.floor_activations == 10
     assert result.min_report_slack < -1
-    assert result.weights == [0.5, 0.5]
+    assert result.weights == (0.5, 0.5)
 
 
 def test_methods_without_a_reference_have_none():
     result = play("fsmgda")
-    assert result.summary["reference"] is None
+    assert result.summary.reference is None
     assert result.min_report_slack is None
     assert result.floor_activations == 0
     assert result.reference is None
@@ -99,7 +100,7 @@ def test_models_are_evaluated_every_so_many_rounds_and_after_the_last(every, eva
 
 def test_the_evaluation_reference_is_the_settings():
     result = play("uniform", override=[*CHANGES, "evaluation.reference=5.0"])
-    losses = [task["loss"] for task in result.tasks]
+    losses = [task.loss for task in result.tasks]
     assert result.hypervolume == pytest.approx((5 - losses[0]) * (5 - losses[1]))
 
 
@@ -111,7 +112,7 @@ def test_the_state_dict_is_the_models():
     test = everything_random().test
     with torch.no_grad():
         right = (model(test.inputs)[0].argmax(dim=1) == test.targets[0]).float().mean()
-    assert 100 * right.item() == pytest.approx(result.tasks[0]["accuracy"])
+    assert 100 * right.item() == pytest.approx(result.tasks[0].accuracy)
 
 
 def test_what_the_summary_lacks_is_no_attribute_of_a_result():
@@ -151,7 +152,7 @@ def test_a_run_folder_holds_config_history_summary_model_and_checkpoint(tmp_path
     assert names == {
         "config.toml", "history.jsonl", "summary.json", "model.safetensors", "checkpoint.safetensors", "reference.toml"
     }  # fmt: skip
-    assert json.loads((result.folder / "summary.json").read_text()) == result.summary
+    assert json.loads((result.folder / "summary.json").read_text()) == result.summary.as_dict()
     lines = (result.folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == result.history
     stored = load_file(result.folder / "model.safetensors")
@@ -183,24 +184,30 @@ def test_the_config_is_fully_resolved_and_can_be_run_again(setting_file, tmp_pat
 
 def test_a_result_is_read_back_from_its_folder(tmp_path):
     first = play(out=tmp_path / "run")
-    again = read_result(tmp_path / "run")
+    again = read_finished(tmp_path / "run")
     assert again.summary == first.summary
     assert again.history == first.history
     assert again.reference == first.reference
 
 
 def test_what_is_no_finished_run_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match=r"holds no run: config\.toml is missing"):
+        read_finished(tmp_path)
+    (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\n')
+    with pytest.raises(InputError, match=r"does not say `run.method` and `run.seed`"):
+        read_finished(tmp_path)
+    (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\nseed = 0\n')
     with pytest.raises(InputError, match=r"summary\.json is missing"):
-        read_result(tmp_path)
+        read_finished(tmp_path)
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(InputError, match="could not be read"):
-        read_result(tmp_path)
+        read_finished(tmp_path)
     (tmp_path / "summary.json").write_text("[]")
     with pytest.raises(InputError, match="JSON object"):
-        read_result(tmp_path)
+        read_finished(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(InputError, match=r"summary\.json is damaged: `setting` should be text"):
-        read_result(tmp_path)
+        read_finished(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +217,7 @@ def test_what_is_no_finished_run_cannot_be_read(tmp_path):
 )  # fmt: skip
 def test_a_summary_that_is_none_is_refused_with_the_remedy_and_written_again(key, value, tmp_path):
     whole = play(out=tmp_path / "run").summary
-    (tmp_path / "run" / "summary.json").write_text(json.dumps(whole | {key: value}))
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(whole.as_dict() | {key: value}))
     with pytest.raises(InputError, match=r"damaged: `.* Delete it and resume the run: it is written again"):
         play(out=tmp_path / "run", resume=True)
     (tmp_path / "run" / "summary.json").unlink()
@@ -348,7 +355,7 @@ def test_a_calibration_that_diverges_gives_no_reference(tmp_path):
 
 def test_a_benchmark_may_be_divided_by_hand():
     problem = Problem.divide(benchmark(), Clients.of([range(50), range(40, 120), [200, 201]]))
-    assert run(problem, "uniform", rounds=1, override=["training.local_steps=1"]).rounds == 1
+    assert run(problem, "uniform", rounds=1, override=["training.local_steps=1"]).summary.rounds == 1
 
 
 def test_a_result_can_be_copied(tmp_path):

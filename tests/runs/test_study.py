@@ -10,15 +10,17 @@ import pytest
 from observers import Watch
 from problems import SETTING, everything_random
 from rich.console import Console
-from runs_on_disk import timeless
+from runs_on_disk import records, timeless
 from waiting import HANG, wait_until
 
 from fedhv import FedHV, InputError, Uniform, compare, run
-from fedhv.cli.tables import comparison_table, summary_table
-from fedhv.runs.history import read_history
+from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.report.summaries import comparison_table, summary_table
 from fedhv.runs.job import Interrupted
 from fedhv.runs.reference import Reference, read_reference
-from fedhv.runs.study import StudyFailed, StudyObserver
+from fedhv.runs.study import StudyFailed
+from fedhv.runs.summary import Communication, Summary
+from fedhv.simulation.observer import Observer
 
 
 def times(folder):
@@ -29,30 +31,28 @@ CONTENT = ("summary.json", "history.jsonl", "model.safetensors", "reference.toml
 
 
 def test_every_method_runs_with_every_seed_into_a_folder_of_its_own(setting_file, tmp_path):
-    summaries = compare(str(setting_file), ["uniform", "fedhv"], [0, 42], rounds=2, out=tmp_path / "study", jobs=1)
-    assert [(s["method"], s["seed"]) for s in summaries] == [
+    runs = compare(str(setting_file), ["uniform", "fedhv"], [0, 42], rounds=2, out=tmp_path / "study", jobs=1)
+    assert [(run.method, run.seed) for run in runs] == [
         ("uniform", 0), ("fedhv", 0), ("uniform", 42), ("fedhv", 42)
     ]  # fmt: skip
-    for summary in summaries:
-        folder = tmp_path / "study" / f"{summary['method']}-seed{summary['seed']}"
-        assert json.loads((folder / "summary.json").read_text()) == summary
+    for each in runs:
+        folder = tmp_path / "study" / f"{each.method}-seed{each.seed}"
+        assert json.loads((folder / "summary.json").read_text()) == each.summary.as_dict()
 
 
 def test_a_run_of_a_study_is_the_same_as_that_run_alone(setting_file, tmp_path):
     (in_study,) = compare(str(setting_file), ["fsmgda"], [7], rounds=2, out=tmp_path / "study", jobs=1)
     alone = run(str(setting_file), "fsmgda", seed=7, rounds=2)
-    assert timeless(in_study) == timeless(alone.summary)
+    assert timeless(in_study) == timeless(alone)
 
 
 def test_all_runs_of_fedhv_share_one_reference_that_is_calibrated_once(setting_file, tmp_path):
     watch = Watch()
-    summaries = compare(
-        str(setting_file), ["fedhv", "fsmgda"], [0, 1], rounds=1, out=tmp_path / "s", jobs=1, observer=watch
-    )
+    runs = compare(str(setting_file), ["fedhv", "fsmgda"], [0, 1], rounds=1, out=tmp_path / "s", jobs=1, observer=watch)
     kept = read_reference(tmp_path / "s" / "reference.toml")
-    assert [s["reference"] for s in summaries] == [list(kept.values), None, list(kept.values), None]
+    assert [run.summary.reference for run in runs] == [kept.values, None, kept.values, None]
     assert sum("Calibrating" in text for text in watch.said) == 1
-    assert all(s["communication"]["calibration_bytes"] > 0 for s in summaries if s["method"] == "fedhv")
+    assert all(run.communication.calibration_bytes > 0 for run in runs if run.method == "fedhv")
 
 
 def test_a_given_reference_is_used_by_all_and_kept(setting_file, tmp_path):
@@ -75,9 +75,9 @@ def test_a_method_that_brings_its_own_reference_keeps_it(tmp_path):
     shared, own = compare(
         everything_random(), methods, [0], rounds=1, out=tmp_path / "s", override=["calibration.rounds=1"]
     )
-    assert own["reference"] == [1.5, 1.75]
-    assert shared["reference"] == list(read_reference(tmp_path / "s" / "reference.toml").values)
-    assert shared["reference"] != own["reference"]
+    assert own.reference.values == (1.5, 1.75)
+    assert shared.reference.values == read_reference(tmp_path / "s" / "reference.toml").values
+    assert shared.reference.values != own.reference.values
 
 
 def test_what_is_finished_is_not_run_again(setting_file, tmp_path):
@@ -85,7 +85,7 @@ def test_what_is_finished_is_not_run_again(setting_file, tmp_path):
     before = times(tmp_path / "s")
     watch = Watch()
     again = compare(str(setting_file), ["uniform", "fedhv"], [0], rounds=2, out=tmp_path / "s", jobs=1, observer=watch)
-    assert again == first
+    assert [run.summary for run in again] == [run.summary for run in first]
     assert times(tmp_path / "s") == before
     assert watch.started == []
 
@@ -117,7 +117,7 @@ def test_several_processes_give_what_one_gives(setting_file, tmp_path):
     options = {"methods": ["fedhv", "fedcmoo"], "seeds": [0, 1], "rounds": 3}
     ticks = []
 
-    class Ticks(StudyObserver):
+    class Ticks(Observer):
         def runs(self, states):
             ticks.append(states)
 
@@ -134,8 +134,8 @@ def test_several_processes_give_what_one_gives(setting_file, tmp_path):
 
 
 def test_a_problem_of_ones_own_can_be_compared(tmp_path):
-    summaries = compare(everything_random(), ["uniform", "fsmgda"], [0, 1], rounds=1, out=tmp_path / "s")
-    assert len(summaries) == 4
+    runs = compare(everything_random(), ["uniform", "fsmgda"], [0, 1], rounds=1, out=tmp_path / "s")
+    assert len(runs) == 4
 
 
 def test_a_worker_that_fails_ends_the_study_with_its_reason(setting_file, tmp_path):
@@ -161,7 +161,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(how, setting_file, tmp_pat
             override=["methods.uniform.local_lr=1e30"],
             **how,
         )
-    assert [summary["method"] for summary in end.value.summaries] == ["fsmgda", "fedcmoo"]
+    assert [run.method for run in end.value.runs] == ["fsmgda", "fedcmoo"]
     assert end.value.exit_code == 1
     assert not (tmp_path / "s" / "uniform-seed0" / "summary.json").exists()
     assert (tmp_path / "s" / "fsmgda-seed0" / "summary.json").exists()
@@ -182,7 +182,7 @@ def test_a_reference_is_calibrated_with_the_rates_of_the_method_that_needs_it(tm
 
 def test_seeds_may_be_an_array(tmp_path):
     found = compare(everything_random(), ["uniform"], np.arange(2), rounds=1, out=tmp_path / "s", engine="sequential")
-    assert [summary["seed"] for summary in found] == [0, 1]
+    assert [run.seed for run in found] == [0, 1]
     with pytest.raises(InputError, match="at least one"):
         compare(everything_random(), ["uniform"], np.arange(0), rounds=1, out=tmp_path / "s")
 
@@ -234,7 +234,7 @@ def test_ctrl_c_stops_every_worker_at_a_checkpoint_and_starts_no_further_run(pro
     assert "Go on with the same command: fedhv compare slow.toml" in err
     assert "Traceback" not in err
     for path in histories:
-        assert read_history(path.parent)
+        assert records(path.parent)
         assert (path.parent / "checkpoint.safetensors").exists()
     assert {path.name for path in (tmp_path / "s").iterdir()} == {"uniform-seed0", "fsmgda-seed0"}
 
@@ -243,13 +243,12 @@ def test_ctrl_c_stops_every_worker_at_a_checkpoint_and_starts_no_further_run(pro
 
 
 def summary(method, seed, accuracy, loss):
-    tasks = [{"name": name, "accuracy": accuracy, "loss": loss} for name in ("clear", "[faint]")]
-    return {
-        "setting": "digits", "method": method, "seed": seed, "rounds": 3, "tasks": tasks, "weights": [0.5, 0.5],
-        "mean_accuracy": accuracy, "worst_accuracy": accuracy, "mean_loss": loss, "hypervolume": (3 - loss) ** 2,
-        "communication": {"downlink_bytes": 1e6, "uplink_bytes": 2e6, "calibration_bytes": 0, "total_bytes": 3e6},
-        "seconds": 1.0, "total_seconds": 1.0,
-    }  # fmt: skip
+    tasks = [TaskScore(name, accuracy, loss) for name in ("clear", "[faint]")]
+    return Summary(
+        setting="digits", method=method, seed=seed, rounds=3, weights=(0.5, 0.5), **vars(Evaluation.of(tasks)),
+        communication=Communication(1_000_000, 2_000_000, 0, 3_000_000),
+        seconds=1.0, calibration_seconds=0.0, total_seconds=1.0,
+    )  # fmt: skip
 
 
 def printed(table, **options):
@@ -353,7 +352,7 @@ def test_bad_input_leaves_no_folder(options, setting_file, tmp_path):
 
 
 def test_a_run_that_is_done_is_complete_when_its_stack_is_interrupted(setting_file, tmp_path):
-    class OneDone(StudyObserver):
+    class OneDone(Observer):
         def runs(self, states):
             done = {label: number for label, number, *_ in states}
             if done["uniform seed 0"] == 3 and done["fedcmoo seed 0"] < 3:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 from observers import Watch
+from runs_on_disk import records
 
-from fedhv import FedHVError, Method, State, Train, run
+from fedhv import FedHVError, Method, State, StudyFailed, Train, compare, run
 from fedhv.engines import Sequential
 from fedhv.runs.checkpoint import load_checkpoint
-from fedhv.runs.history import read_history
 from fedhv.runs.job import Interrupted
-from fedhv.runs.study import StudyFailed, StudyObserver, compare
+from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import initial_state
 from fedhv.support.errors import Diverged
 
@@ -46,7 +46,7 @@ def test_a_model_that_is_not_finite_stops_the_run_at_the_last_good_round(tmp_pat
     ) as caught:
         run("digits", Leap(by=float("inf")), out=tmp_path / "r", **OPTIONS)
     assert "\n" not in str(caught.value)
-    assert [record["round"] for record in read_history(tmp_path / "r")] == [1, 2, 3]
+    assert [record["round"] for record in records(tmp_path / "r")] == [1, 2, 3]
     assert not (tmp_path / "r" / "summary.json").exists()
 
 
@@ -57,11 +57,11 @@ def test_an_exploding_loss_stops_the_run_and_names_task_round_and_factor(tmp_pat
         r"\(`evaluation.explosion`\).*diverged\. Lower .*The state after round 3 is kept",
     ):
         run("digits", Leap(), out=tmp_path / "r", **OPTIONS)
-    assert len(read_history(tmp_path / "r")) == 3
+    assert len(records(tmp_path / "r")) == 3
     # resuming neither rolls back nor skips: it meets the same end at the same round
     with pytest.raises(Diverged, match="After round 4 the test loss"):
         run("digits", Leap(), out=tmp_path / "r", resume=True, **OPTIONS)
-    assert len(read_history(tmp_path / "r")) == 3
+    assert len(records(tmp_path / "r")) == 3
 
 
 def test_the_checkpoint_of_a_diverged_run_is_its_last_good_state(tmp_path, random_problem):
@@ -97,13 +97,13 @@ def test_a_resumed_run_is_held_against_the_first_evaluation_of_all(tmp_path):
     method = Leap(after=2, by=2)
     with pytest.raises(Diverged) as whole:
         run("digits", method, out=tmp_path / "whole", **options)
-    done = len(read_history(tmp_path / "whole"))
+    done = len(records(tmp_path / "whole"))
     with pytest.raises(Interrupted):
         run("digits", method, out=tmp_path / "broken", observer=Watch(done), **options)
     with pytest.raises(Diverged) as resumed:
         run("digits", method, out=tmp_path / "broken", resume=True, **options)
     assert str(resumed.value) == str(whole.value)
-    first, *_, last = read_history(tmp_path / "broken")
+    first, *_, last = records(tmp_path / "broken")
     assert 2 < last["round"] < 5
     assert largest_loss(last) > 2 * largest_loss(first)  # it had begun to run away when it was interrupted
 
@@ -115,7 +115,7 @@ def test_a_run_of_a_study_that_diverges_leaves_the_others_alone(tmp_path):
 
 
 def test_a_run_of_a_stack_that_diverges_is_named_at_once_and_shown_no_longer(tmp_path):
-    class Notes(StudyObserver):
+    class Notes(Observer):
         def __init__(self):
             self.seen = []
 

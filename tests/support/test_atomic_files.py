@@ -17,6 +17,7 @@ from fedhv.engines import Sequential
 from fedhv.runs.checkpoint import NAME, PREVIOUS, read_checkpoint
 from fedhv.runs.history import History
 from fedhv.simulation.observer import Observer
+from fedhv.simulation.record import Round
 from fedhv.support.files import cannot_write, locked, make_folder, write_atomic
 
 
@@ -86,7 +87,7 @@ def test_a_history_that_cannot_be_written_is_a_failure_with_its_name(tmp_path):
     history.close()
     history._file = open("/dev/full", "w")  # noqa: SIM115 - every write to it fails
     with pytest.raises(FedHVError, match="could not be written: No space left on device"):
-        history.append({"round": 1})
+        history.append(Round(number=1, weights=(1.0,), downlink_bytes=4, uplink_bytes=4, exchanges=1))
 
 
 def test_a_history_on_a_full_disk_fails_once_and_closes_quietly(tmp_path):
@@ -94,13 +95,13 @@ def test_a_history_on_a_full_disk_fails_once_and_closes_quietly(tmp_path):
     history.close()
     history._file = open("/dev/full", "w")  # noqa: SIM115
     with pytest.raises(FedHVError, match="Free some space and go on with --resume"):
-        history.append({"round": 1})
+        history.append(Round(number=1, weights=(1.0,), downlink_bytes=4, uplink_bytes=4, exchanges=1))
     history.close()  # what is left in the buffer cannot be written either, and was reported
 
 
 def test_a_history_that_cannot_be_flushed_to_the_disk_is_a_failure_with_its_name(tmp_path, monkeypatch):
     history = History(tmp_path)
-    history.append({"round": 1})
+    history.append(Round(number=1, weights=(1.0,), downlink_bytes=4, uplink_bytes=4, exchanges=1))
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(FedHVError, match=r"history.jsonl could not be written: No space left"):
         history.sync()

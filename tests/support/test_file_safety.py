@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from runs_on_disk import records
 from safetensors.torch import save
 
 from fedhv import InputError, State
 from fedhv.data.celeba import _read_attributes
 from fedhv.runs.checkpoint import NAME, load_checkpoint
 from fedhv.runs.config import load_setting
-from fedhv.runs.folder import read_summary
-from fedhv.runs.history import read_history
+from fedhv.runs.record import read_summary
 from fedhv.runs.reference import read_reference
 from fedhv.support import toml
 from fedhv.support.jsonfile import LARGEST, parse_object, read_object
@@ -43,10 +43,12 @@ def test_json_beyond_its_size_is_not_even_read(tmp_path):
 
 
 def test_a_round_that_is_too_deep_or_no_number_is_refused_by_its_line(tmp_path):
-    for line in ('{"round": ' + DEEP, '{"round": true}', '{"round": 1.0}'):
-        (tmp_path / "history.jsonl").write_text('{"round": 1}\n' + line + '\n{"round": 3}\n')
+    sent = '"weights": [1.0], "downlink_bytes": 4, "uplink_bytes": 4, "exchanges": 1, "seconds": 0.5'
+    for number in (DEEP, f"true, {sent}}}", f"1.0, {sent}}}"):
+        first, third = (f'{{"round": {t}, {sent}}}\n' for t in (1, 3))
+        (tmp_path / "history.jsonl").write_text(f'{first}{{"round": {number}\n{third}')
         with pytest.raises(InputError, match=r"history.jsonl, line 2: not a round"):
-            read_history(tmp_path)
+            records(tmp_path)
 
 
 @pytest.mark.parametrize(

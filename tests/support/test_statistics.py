@@ -51,7 +51,7 @@ def test_rankings_come_from_unrounded_means_and_equals_share_the_better_rank():
 
 
 def evaluation(*losses, reference=3.0):
-    return Evaluation(tuple(TaskScore(f"t{i}", 10.0 * i, loss) for i, loss in enumerate(losses)), reference)
+    return Evaluation.of([TaskScore(f"t{i}", 10.0 * i, loss) for i, loss in enumerate(losses)], reference)
 
 
 def test_the_aggregates_are_the_papers():

@@ -235,7 +235,7 @@ def spoil(folder, how):
     ("how", "named"),
     [
         ("no config", "holds no run: config.toml is missing"),
-        ("other config", "is not of a run"),
+        ("other config", "does not say `run.method` and `run.seed`"),
         ("no history", "has no finished round: history.jsonl is missing or empty"),
         ("gap", "round 3 is missing"),
         ("no reference", "reference.toml is missing"),
@@ -316,5 +316,5 @@ def test_json_and_quiet(folder, command, tmp_path):
 def test_a_diagnosed_run_can_still_be_read_and_resumed(folder, command):
     before = (folder / "summary.json").read_bytes()
     assert command("diagnose", folder, "--no-figures").code == 0
-    assert fedhv.runs.folder.read_result(folder).summary["rounds"] == ROUNDS
+    assert fedhv.runs.record.read_finished(folder).summary.rounds == ROUNDS
     assert (folder / "summary.json").read_bytes() == before

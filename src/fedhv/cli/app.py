@@ -43,7 +43,6 @@ from fedhv.runs.config import load_setting, setting_tables, shipped_settings
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support import toml
 from fedhv.support.errors import InputError, Interrupted, unknown
-from fedhv.support.files import make_folder
 from fedhv.support.terminal import say_line
 
 app = typer.Typer(
@@ -104,11 +103,11 @@ def run(
 
     FedHV needs a reference; without one it is calibrated first and stored with the run.
     """
-    from fedhv.cli.progress import observer, starting_anew
-    from fedhv.cli.tables import summary_table
+    from fedhv.interface import run as run_method
+    from fedhv.report.progress import observer, starting_anew
+    from fedhv.report.summaries import summary_table
     from fedhv.runs.determinism import ROUNDS as DETERMINISM_ROUNDS
     from fedhv.runs.determinism import check_determinism
-    from fedhv.runs.run import run as run_method
 
     resolved = load_setting(setting, set_ or [])
     if check:
@@ -151,7 +150,7 @@ def run(
     except Interrupted as stop:
         raise Interrupted(f"{stop} Go on with: {same_command('--resume')}") from None
     if as_json:
-        print_json(result.summary)
+        print_json(result.summary.as_dict())
     elif not quiet:
         out_console.print(summary_table(result.summary))
         say_line(out_console, f"The run is in {folder}")
@@ -180,16 +179,16 @@ def compare(
 
     What is finished in the folder is not run again, what was interrupted goes on: the same command continues.
     """
-    from fedhv.cli.progress import observer
-    from fedhv.cli.tables import comparison_table
+    from fedhv.interface import compare as compare_methods
+    from fedhv.report.progress import observer
+    from fedhv.report.summaries import comparison_table
     from fedhv.runs.study import StudyFailed
-    from fedhv.runs.study import compare as compare_methods
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / resolved.name
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
     try:
-        summaries = compare_methods(
+        runs = compare_methods(
             resolved,
             names(methods),
             numbers("--seeds", seeds),
@@ -207,15 +206,15 @@ def compare(
     except Interrupted as stop:
         raise Interrupted(f"{stop} Go on with the same command: {same_command()}") from None
     except StudyFailed as failed:
-        if failed.summaries and not (quiet or as_json):
-            out_console.print(comparison_table(failed.summaries, out_console.width))
+        if failed.runs and not (quiet or as_json):
+            out_console.print(comparison_table([run.summary for run in failed.runs], out_console.width))
         raise
     finally:
         watch.stop()
     if as_json:
-        print_json(summaries)
+        print_json([run.summary.as_dict() for run in runs])
     elif not quiet:
-        out_console.print(comparison_table(summaries, out_console.width))
+        out_console.print(comparison_table([run.summary for run in runs], out_console.width))
         where = f"Every run, its history and its model are in {folder}"
         say_line(out_console, where)
 
@@ -239,12 +238,8 @@ def calibrate(
 
     Defaults come from the setting's [calibration].
     """
-    from fedhv.cli.progress import observer
-    from fedhv.engines import choose_engine
-    from fedhv.engines.rehearsal import rehearse
-    from fedhv.runs.calibration import calibrate as calibrate_reference
-    from fedhv.runs.calibration import calibrated_under
-    from fedhv.simulation.observer import Announcing
+    from fedhv.interface import calibrate as calibrate_reference
+    from fedhv.report.progress import MakingFolder, observer
 
     changes = [*(set_ or [])]
     changes += [] if seeds is None else [f"calibration.seeds={list(numbers('--seeds', seeds))}"]
@@ -254,12 +249,10 @@ def calibrate(
     path = out or Path(f"{resolved.name}-reference.toml")
     if os.path.exists(path):
         raise InputError(f"{path} exists already. Choose another file with --out.")
-    under, problem = calibrated_under(resolved, None, data)
-    rehearse(problem)
-    choice = choose_engine(engine, device, precision, problem, under.plan(under.method("fedhv"), seed=0))
-    make_folder(path.parent)
-    watch = Announcing(observer(error_console, quiet or as_json), str(choice) if choice.worth_saying else "")
-    reference = calibrate_reference(resolved, problem=problem, choice=choice, data=data, observer=watch)
+    watch = MakingFolder(observer(error_console, quiet or as_json), path.parent)
+    reference = calibrate_reference(
+        resolved, engine=engine, device=device, precision=precision, data=data, observer=watch
+    )
     reference.write(path)
     if as_json:
         print_json(toml.as_tables(reference))

@@ -64,12 +64,12 @@ def up(
     It writes the run folder that `fedhv run` writes. Everything listens on 127.0.0.1 alone.
     """
     # Flower is an extra: it is imported where it is needed.
-    from fedhv.cli.progress import observer, starting_anew
-    from fedhv.cli.tables import summary_table
     from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.roster import Patience
     from fedhv.flower.up import Order
     from fedhv.flower.up import up as run_on_flower
+    from fedhv.report.progress import observer, starting_anew
+    from fedhv.report.summaries import summary_table
 
     if report_noise and not report_clip:
         raise InputError("`--report-noise` needs `--report-clip`: noise hides only what is bounded.")
@@ -100,7 +100,7 @@ def up(
     finally:
         watch.stop()
     if as_json:
-        print_json(result.summary)
+        print_json(result.summary.as_dict())
     elif not quiet:
         console = output_console(140)
         console.print(summary_table(result.summary))

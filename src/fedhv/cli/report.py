@@ -15,7 +15,7 @@ from fedhv.support.terminal import say_line
 
 if TYPE_CHECKING:
     from fedhv.report.writing import Report
-    from fedhv.runs.study import StudyObserver
+    from fedhv.simulation.observer import Observer
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24
@@ -70,7 +70,7 @@ def watch(
         server.server_close()
 
 
-def logged(observer: StudyObserver, folder: Path, tensorboard: bool) -> StudyObserver:
+def logged(observer: Observer, folder: Path, tensorboard: bool) -> Observer:
     """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
     if not tensorboard:
         return observer

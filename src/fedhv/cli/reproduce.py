@@ -79,10 +79,10 @@ def reproduce(
     to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are calibrated
     once for each family of settings and shared.
     """
-    from fedhv.cli.progress import observer
     from fedhv.paper.reproducing import rehearse
     from fedhv.paper.reproducing import reproduce as reproduce_experiment
     from fedhv.paper.running import Options
+    from fedhv.report.progress import observer
 
     options = Options(out, data, jobs, engine, device, precision, reference, executor)
     selection = Selection(

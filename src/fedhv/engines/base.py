@@ -85,7 +85,7 @@ class Engine(ABC):
 
         sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
         scores = [TaskScore(task.name, 100 * score / count, loss / count) for task, loss, score, count in sums]
-        return Evaluation(tuple(scores), reference)
+        return Evaluation.of(scores, reference)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of one chunk of test examples after the other."""

@@ -26,7 +26,7 @@ from fedhv.flower.log import Log
 from fedhv.flower.server_app import serve
 from fedhv.problem.problem import Problem
 from fedhv.runs.resolve import resolve
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.record import Round
 
 server = ServerApp()
 

@@ -22,6 +22,7 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.traffic import Traffic
+from fedhv.simulation.record import bytes_sent
 from fedhv.support import toml
 
 
@@ -129,7 +130,7 @@ class Nodes(Engine):
     def measured(self) -> dict[str, Any]:
         """The real size of all that was sent since the last call, as Flower serialised it."""
         real, self._real = self._real, Traffic()
-        return {"serialised": {"downlink_bytes": real.down, "uplink_bytes": real.up}}
+        return {"serialised": bytes_sent(real)}
 
     def _pass_on_notes(self) -> None:
         self.notes += self.roster.notes

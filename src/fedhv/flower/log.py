@@ -7,7 +7,7 @@ from logging import INFO
 from flwr.common.logger import log
 
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.record import Round
 
 
 class Log(Observer):

@@ -15,12 +15,12 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server
 from fedhv.flower.roster import Patience
+from fedhv.interface import run
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
 from fedhv.runs.config import Setting
-from fedhv.runs.folder import Result
+from fedhv.runs.record import Run
 from fedhv.runs.resolve import resolve_setting
-from fedhv.runs.run import run
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError
 
@@ -80,7 +80,7 @@ def serve(
     data: str | None = None,
     reports: ReportPrivacy | None = None,
     observer: Observer | None = None,
-) -> Result:
+) -> Run:
     """One method on the nodes of a grid; the arguments are those of `fedhv.run`.
 
     `reports` is what the nodes do to their reports: they do it by themselves, the run's `config.toml` only has it.

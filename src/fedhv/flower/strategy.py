@@ -32,7 +32,7 @@ from fedhv.runs.job import Execution, Job
 from fedhv.runs.resolve import setting_of
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Assess, Event, Round, rounds
+from fedhv.simulation.rounds import Assess, Event, FinishedRound, rounds
 from fedhv.support.errors import FedHVError, InputError
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -90,7 +90,7 @@ class Strategy(FlowerStrategy):
             self._stack = stack.pop_all()
         self._run: Generator[Event, Any, None] | None = None
         self._open: tuple[Call, dict[int, Message]] | None = None
-        self._finished: Round | None = None
+        self._finished: FinishedRound | None = None
         self._alone = False
         """Whether Flower's loop calls this very strategy, and no wrapper stands between them."""
         self._began = time.perf_counter()
@@ -140,8 +140,8 @@ class Strategy(FlowerStrategy):
         assert self._finished is not None
         after = self._finished.state
         metrics: dict[str, Any] = {"weights": [float(w) for w in after.weights]}
-        if "report" in after.record:
-            metrics["report"] = [float(loss) for loss in after.record["report"]]
+        if self._finished.report is not None:
+            metrics["report"] = list(self._finished.report)
         return model_record(after.model), MetricRecord(metrics)
 
     def configure_evaluate(
@@ -223,7 +223,7 @@ class Strategy(FlowerStrategy):
 
     def finish(self) -> None:
         """Write the summary and the final model, once all rounds are played."""
-        if self.rounds_left == 0 and self.execution.history.records:
+        if self.rounds_left == 0 and self.execution.history.count:
             self.execution.finish()
         self._stack.close()
 
@@ -236,7 +236,7 @@ class Strategy(FlowerStrategy):
         while True:
             event = self._run.send(answer)
             match event:
-                case Round():
+                case FinishedRound():
                     self._finished = event
                     return
                 case Call():
@@ -254,7 +254,7 @@ class Strategy(FlowerStrategy):
             raise FedHVError(f"Method '{self.job.method.label}' trains nobody in a round; a strategy needs it to.")
         return self._open[1]
 
-    def _settle(self, arrays: ArrayRecord) -> Round | None:
+    def _settle(self, arrays: ArrayRecord) -> FinishedRound | None:
         """Record the round that is over, with the model that came out of it in the end."""
         if self._finished is None:
             return None
@@ -268,7 +268,7 @@ class Strategy(FlowerStrategy):
         finished = replace(
             finished,
             state=replace(finished.state, model=model),
-            seconds=time.perf_counter() - self._began,
+            seconds=round(time.perf_counter() - self._began, 6),
             evaluation=evaluation,
         )
         self.execution.record(finished)

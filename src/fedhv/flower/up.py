@@ -15,12 +15,14 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.roster import Patience
 from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.runs.config import Setting, load_setting
-from fedhv.runs.folder import Result, check_folder, read_result, read_summary
+from fedhv.runs.folder import check_folder
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.history import read_history
 from fedhv.runs.job import Job
+from fedhv.runs.record import Run, read_finished, read_summary
 from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.study import Progress, StudyObserver
+from fedhv.simulation.observer import Observer, Progress
+from fedhv.simulation.record import Round
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 
@@ -81,9 +83,9 @@ class Order:
         )
 
 
-def up(order: Order, observer: StudyObserver | None = None) -> Result:
+def up(order: Order, observer: Observer | None = None) -> Run:
     """Start SuperLink and SuperNodes, run, and take everything down again, also after an error or Ctrl-C."""
-    observer = observer or StudyObserver()
+    observer = observer or Observer()
     setting = order.resolved()
     method = setting.method(order.method)
     _, problem = resolve(setting, data=order.data)
@@ -95,7 +97,7 @@ def up(order: Order, observer: StudyObserver | None = None) -> Result:
     check_folder(order.out, job.config(), order.resume)
     if read_summary(order.out) is not None:
         observer.say(f"The run in {order.out} is finished already.")
-        return read_result(order.out)
+        return read_finished(order.out)
     if order.reports is not None:
         calibrates = given is None and needs_reference(method)
         _say_what_is_spent(order.reports, setting, calibrates, observer)
@@ -114,10 +116,10 @@ def up(order: Order, observer: StudyObserver | None = None) -> Result:
                 raise
     except KeyboardInterrupt:
         raise Interrupted(f"Stopped after round {watch.done()} of {setting.training.rounds}.") from None
-    return read_result(order.out)
+    return read_finished(order.out)
 
 
-def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, observer: StudyObserver) -> None:
+def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, observer: Observer) -> None:
     """Submit the app and follow it to its end; a server that dies without a word is started again."""
     path = deployment.home / "setting.toml"
     path.write_text(toml.write(toml.as_tables(setting)), encoding="utf-8")
@@ -148,7 +150,7 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
     raise FedHVError(f"The server died {1 + RESTARTS} times; the last time after round {watch.done()}.")
 
 
-def _tell(control: Control, watch: _Watch, observer: StudyObserver) -> None:
+def _tell(control: Control, watch: _Watch, observer: Observer) -> None:
     """Pass on what is new."""
     for line in control.said():
         observer.say(line)
@@ -177,7 +179,7 @@ def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
     }
 
 
-def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: bool, observer: StudyObserver) -> None:
+def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: bool, observer: Observer) -> None:
     """A bound that holds whatever happens: everybody is there, in every cohort, and nothing works the first time.
 
     The draw of M of N hides nobody, since it is from the nodes that are there. A calibration asks the same clients for
@@ -210,7 +212,7 @@ class _Watch:
 
     def done(self) -> int:
         """How many rounds are recorded."""
-        return len(_records(self.out))
+        return len(_played(self.out))
 
     def moved(self) -> bool:
         """Whether there is a round more than at the last call."""
@@ -229,11 +231,11 @@ class _Watch:
 
 
 def _state(label: str, folder: Path, rounds: int) -> Progress:
-    records = _records(folder)
-    return label, len(records), rounds, next((each for each in reversed(records) if "evaluation" in each), None)
+    played = _played(folder)
+    return Progress(label, len(played), rounds, next((each for each in reversed(played) if each.evaluation), None))
 
 
-def _records(folder: Path) -> list[dict[str, object]]:
+def _played(folder: Path) -> list[Round]:
     try:
         return read_history(folder)
     except InputError:  # read while it is written

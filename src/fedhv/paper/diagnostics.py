@@ -17,8 +17,6 @@ from fedhv.paper.render import NONE, paper_cell, rankings_sheet, values_sheet
 from fedhv.report.cells import Cell, Column, Table, signed, words
 from fedhv.support.statistics import Spread
 
-DOWN, UP = "downlink_bytes", "uplink_bytes"
-
 SHARED = (
     "Runs that were stacked in one computation have equal shares of its time, compilation included: these seconds do "
     "not compare methods and are not ranked. "
@@ -137,14 +135,14 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
     variant = Variant(paper.setting)
     methods = [m for m in EXPERIMENTS["efficiency"].methods if selection.methods is None or m in selection.methods]
     runs = {method: of_group(found, variant, method) for method in methods}
-    counted = min([paper.rounds, *(len(run.history) for group in runs.values() for run in group)])
-    shared = any(run.summary.get("engine") == "stacked" for group in runs.values() for run in group)
+    counted = min([paper.rounds, *(len(run.kept.rounds) for group in runs.values() for run in group)])
+    shared = any(run.kept.summary.machine.get("engine") == "stacked" for group in runs.values() for run in group)
     faster = None if shared else False
     measured = (
         (Metric("seconds", "Time s", faster), seconds(counted)),
-        (Metric("downlink_megabytes", "Down MB", False), megabytes(DOWN)),
-        (Metric("uplink_megabytes", "Up MB", False), megabytes(UP)),
-        (Metric("total_megabytes", "Both MB", False, 1), megabytes(DOWN, UP)),
+        (Metric("downlink_megabytes", "Down MB", False), megabytes(lambda sent: sent.down)),
+        (Metric("uplink_megabytes", "Up MB", False), megabytes(lambda sent: sent.up)),
+        (Metric("total_megabytes", "Both MB", False, 1), megabytes(lambda sent: sent.total)),
     )
     of: list[Entry] = []
     for metric, value in measured:

@@ -30,8 +30,8 @@ from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
 from fedhv.runs.job import one_thread
 from fedhv.runs.random_images import SHAPES, random_problem
+from fedhv.runs.record import CONFIG, read_run
 from fedhv.simulation.rounds import initial_state
-from fedhv.support import toml
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
 
@@ -121,13 +121,13 @@ def measured(out: Path, choice: Choice) -> dict[Work, float]:
     """Median seconds of a round for every kind of work in the folder that was done on this device with this torch."""
     here = {key: choice.machine[key] for key in ("device", "precision", "torch")}
     seconds: dict[Work, list[float]] = {}
-    for path in sorted([*out.glob("*/*/config.toml"), *out.glob("calibration/*/*/config.toml")]):
+    for path in sorted([*out.glob(f"*/*/{CONFIG}"), *out.glob(f"calibration/*/*/{CONFIG}")]):
         try:
-            config = toml.read(path)
-            machine, key = config["machine"], work(config["setting"], config["run"]["method"])
-            if here.items() <= machine.items():
-                cores = usable_cores() if machine["engine"] == "parallel" else 1
-                seconds.setdefault(key, []).extend(cores * float(r["seconds"]) for r in read_history(path.parent))
+            run = read_run(path.parent)
+            if here.items() <= run.machine.items():
+                cores = usable_cores() if run.machine["engine"] == "parallel" else 1
+                key = work(run.table("setting"), run.method)
+                seconds.setdefault(key, []).extend(cores * each.seconds for each in run.rounds)
         except (InputError, AttributeError, KeyError, TypeError, ValueError):
             continue  # a damaged run says nothing about time
     return {key: statistics.median(values) for key, values in seconds.items() if values}

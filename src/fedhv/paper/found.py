@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fedhv.paper.plan import METHODS, Plan, PlannedRun, Variant
-from fedhv.runs.folder import UNPROTECTED, computed, differences, read_summary
-from fedhv.runs.history import read_history
-from fedhv.runs.reference import Reference, read_reference
-from fedhv.support import toml
+from fedhv.runs.folder import UNPROTECTED, computed, differences, holds_run
+from fedhv.runs.record import Run, read_run
+from fedhv.runs.reference import Reference
 from fedhv.support.errors import InputError
 
 State = Literal["finished", "interrupted", "missing", "other", "damaged"]
@@ -27,9 +26,7 @@ class Found:
         state: "other" is a run of another configuration, "damaged" one whose files cannot be read.
         done: Finished rounds.
         note: Why it is "other" or "damaged".
-        summary: Of a finished run.
-        history: Of a finished or interrupted run.
-        reference: FedHV's.
+        record: Of a finished or interrupted run.
     """
 
     run: PlannedRun
@@ -37,14 +34,23 @@ class Found:
     state: State
     done: int = 0
     note: str = ""
-    summary: dict[str, Any] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    reference: Reference | None = None
+    record: Run | None = None
 
     @property
     def finished(self) -> bool:
         """Whether it counts."""
         return self.state == "finished"
+
+    @property
+    def kept(self) -> Run:
+        """A run that is there."""
+        assert self.record is not None, f"{self.folder} holds no run of the plan"
+        return self.record
+
+    @property
+    def reference(self) -> Reference | None:
+        """FedHV's."""
+        return self.record.reference if self.record is not None else None
 
 
 def look(plan: Plan, out: Path) -> list[Found]:
@@ -54,31 +60,27 @@ def look(plan: Plan, out: Path) -> list[Found]:
 
 def find(run: PlannedRun, folder: Path) -> Found:
     """One run."""
-    path = folder / "config.toml"
-    if not path.exists():
+    if not holds_run(folder):
         return Found(run, folder, "missing")
     try:
-        tables = toml.read(path)
-        there, planned = (computed(each) for each in (tables.get("setting", {}), run.config()))
-        ran = tables.get("run")
-        reports = ran.get("reports", UNPROTECTED) if isinstance(ran, dict) else UNPROTECTED
+        record = read_run(folder)
+        there, planned = (computed(each) for each in (record.table("setting"), run.config()))
+        reports = record.table("run").get("reports", UNPROTECTED)
         differs = next(differences(there, planned), next(differences(reports, UNPROTECTED, "run.reports"), None))
         if differs is not None:
             key, was, now = differs
             return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")
-        history, summary = read_history(folder), read_summary(folder)
-        kept = folder / "reference.toml"
-        reference = read_reference(kept) if kept.exists() else None
+        done, summary, _ = len(record.rounds), record.ended, record.reference
         if summary is None:
-            return Found(run, folder, "interrupted", len(history), history=history, reference=reference)
-        if not any("evaluation" in record for record in history):
+            return Found(run, folder, "interrupted", done, record=record)
+        if not record.evaluations:
             return Found(run, folder, "damaged", note="its history holds no evaluation")
-        if len(history) != summary["rounds"]:
-            note = f"its history has {len(history)} of the {summary['rounds']} rounds of its summary"
+        if done != summary.rounds:
+            note = f"its history has {done} of the {summary.rounds} rounds of its summary"
             return Found(run, folder, "damaged", note=note)
     except InputError as error:
         return Found(run, folder, "damaged", note=str(error).rstrip("."))
-    return Found(run, folder, "finished", len(history), "", summary, history, reference)
+    return Found(run, folder, "finished", done, record=record)
 
 
 def absences(found: Sequence[Found]) -> list[str]:

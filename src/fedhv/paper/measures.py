@@ -9,7 +9,8 @@ from typing import Any
 
 from fedhv.paper.found import Found
 from fedhv.paper.plan import Variant
-from fedhv.runs.history import evaluations
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.traffic import Traffic
 from fedhv.support.statistics import Spread
 
 LAST = 10
@@ -29,17 +30,17 @@ def spread(runs: Sequence[Found], value: Value) -> Spread | None:
 
 def final(key: str) -> Value:
     """A value of the last evaluation."""
-    return lambda run: float(_last(run)[key])
+    return lambda run: float(getattr(_evaluations(run)[-1], key))
 
 
 def final_of_task(i: int, key: str) -> Value:
     """A value of one task in the last evaluation."""
-    return lambda run: float(_last(run)["tasks"][i][key])
+    return lambda run: float(getattr(_evaluations(run)[-1].tasks[i], key))
 
 
 def last_ten(key: str) -> Value:
     """The average over the last ten evaluations of a run."""
-    return lambda run: statistics.fmean(record["evaluation"][key] for record in evaluations(run.history)[-LAST:])
+    return lambda run: statistics.fmean(getattr(each, key) for each in _evaluations(run)[-LAST:])
 
 
 def seconds(rounds: int) -> Value:
@@ -47,19 +48,18 @@ def seconds(rounds: int) -> Value:
 
     def value(run: Found) -> float:
         calibration = run.reference.cost.seconds if run.reference else 0.0
-        return calibration + sum(float(record["seconds"]) for record in run.history[:rounds])
+        return calibration + sum(each.seconds for each in run.kept.rounds[:rounds])
 
     return value
 
 
-def megabytes(*keys: str) -> Value:
-    """10⁶ bytes that one round moves, all its clients together."""
-    return lambda run: sum(record[key] for record in run.history for key in keys) / len(run.history) / 1e6
+def megabytes(of: Callable[[Traffic], int]) -> Value:
+    """10⁶ bytes that one round moves, all its clients together: down, up or both."""
+    return lambda run: sum(of(each.traffic) for each in run.kept.rounds) / len(run.kept.rounds) / 1e6
 
 
-def _last(run: Found) -> dict[str, Any]:
-    evaluation: dict[str, Any] = evaluations(run.history)[-1]["evaluation"]
-    return evaluation
+def _evaluations(run: Found) -> list[Evaluation]:
+    return [each.evaluation for each in run.kept.rounds if each.evaluation is not None]
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Diagnostics:
 
 def diagnostics(runs: Sequence[Found]) -> Diagnostics | None:
     """Over all rounds, tasks and runs of FedHV; None where there is none."""
-    records = [record for run in runs for record in run.history if "slack" in record]
-    if not records:
+    known = [(each.slack, each.floored or 0) for run in runs for each in run.kept.rounds if each.slack is not None]
+    if not known:
         return None
     return Diagnostics(
-        slack=min(min(record["slack"]) for record in records),
-        floored=sum(record.get("floored", 0) for record in records),
-        out_of=sum(len(record["slack"]) for record in records),
+        slack=min(min(slack) for slack, _ in known),
+        floored=sum(floored for _, floored in known),
+        out_of=sum(len(slack) for slack, _ in known),
         runs=len(runs),
     )
 
@@ -90,11 +90,11 @@ def weights(runs: Sequence[Found]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if not runs:
         return rows
-    tasks = [task["name"] for task in runs[0].summary["tasks"]]
-    for t in range(min(len(run.history) for run in runs)):
+    tasks = [task.name for task in runs[0].kept.summary.tasks]
+    for t in range(min(len(run.kept.rounds) for run in runs)):
         for i, task in enumerate(tasks):
-            values = [float(run.history[t]["weights"][i]) for run in runs]
+            values = [run.kept.rounds[t].weights[i] for run in runs]
             over = Spread.of(values)
-            row = {"round": runs[0].history[t]["round"], "task": task, "mean": over.mean, "std": over.deviation}
+            row = {"round": runs[0].kept.rounds[t].number, "task": task, "mean": over.mean, "std": over.deviation}
             rows.append(row | {f"seed {run.run.seed}": value for run, value in zip(runs, values, strict=True)})
     return rows

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedhv.engines import Choice
 from fedhv.paper.experiments import family
 from fedhv.paper.plan import SETTINGS
-from fedhv.runs.calibration import calibrate, rule_asked, rule_of
+from fedhv.runs.calibration import find_reference, rule_asked, rule_of
 from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.simulation.observer import Observer
@@ -59,7 +59,7 @@ def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer
     if reference is None:
         setting = load_setting(under)
         folder = make_folder(place(out, under))
-        reference = calibrate(setting, choice=choice, data=data, folder=folder, observer=observer)
+        reference = find_reference(setting, choice=choice, data=data, folder=folder, observer=observer)
         reference.write(folder / NAME)
     return reference
 

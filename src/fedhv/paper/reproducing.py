@@ -13,7 +13,7 @@ from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
 from fedhv.paper.found import Found, absences, look, mixtures, strangers
 from fedhv.paper.output import Output, Sheet, write_outputs
 from fedhv.paper.running import Options, calibrations, run_missing
-from fedhv.runs.study import StudyObserver
+from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError
 
 TABLES = "tables"
@@ -36,7 +36,7 @@ def reproduce(
     selection: Selection | None = None,
     *,
     run: bool = True,
-    observer: StudyObserver | None = None,
+    observer: Observer | None = None,
 ) -> Reproduction:
     """One of the paper's experiments, or all; tables go to `tables` in the folder, narrowed ones one folder below.
 

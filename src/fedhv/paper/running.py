@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedhv.benchmarks import load_benchmark
 from fedhv.engines import choose_engine
+from fedhv.interface import compare
 from fedhv.paper import references
 from fedhv.paper.experiments import family
 from fedhv.paper.found import Found, look
@@ -17,7 +18,8 @@ from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import named_source
-from fedhv.runs.study import StudyFailed, StudyObserver, compare
+from fedhv.runs.study import StudyFailed
+from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.files import make_folder
 
@@ -67,12 +69,12 @@ def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[s
     return [under for under in wanted if references.kept(options.out, under) is None]
 
 
-def run_missing(plan: Plan, options: Options, observer: StudyObserver | None = None) -> list[str]:
+def run_missing(plan: Plan, options: Options, observer: Observer | None = None) -> list[str]:
     """Run what is not finished; everything that can be wrong is looked at before anything is written.
 
     Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
     """
-    observer = observer or StudyObserver()
+    observer = observer or Observer()
     choice = choose_engine(options.engine, options.device, options.precision)
     found = look(plan, options.out)
     _check(found, options)
@@ -101,7 +103,7 @@ def run_missing(plan: Plan, options: Options, observer: StudyObserver | None = N
     return failures
 
 
-def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, observer: StudyObserver) -> None:
+def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, observer: Observer) -> None:
     """All runs of one study; `compare` reads those that are finished."""
     methods = list(dict.fromkeys(run.method for run in runs))
     compare(

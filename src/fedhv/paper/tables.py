@@ -155,7 +155,7 @@ def _sheets(
 def _task_names(found: Sequence[Found]) -> str:
     """What the numbered tasks are, as far as runs say so."""
     named = {
-        each.run.variant.setting: ", ".join(task["name"] for task in each.summary["tasks"])
+        each.run.variant.setting: ", ".join(task.name for task in each.kept.summary.tasks)
         for each in found
         if each.finished and each.run.variant.setting in TWO_TASKS
     }

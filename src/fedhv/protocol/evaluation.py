@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from fedhv.support.jsonfile import Fields
 
 
 @dataclass(frozen=True)
@@ -15,35 +18,60 @@ class TaskScore:
     accuracy: float
     loss: float
 
+    @classmethod
+    def read(cls, found: Fields) -> TaskScore:
+        """From an entry of `tasks` in a history or a summary."""
+        return cls(found.text("name"), found.number("accuracy"), found.number("loss"))
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All tasks on the test examples, against the common evaluation reference r_eval."""
+    """All tasks on the test examples.
 
+    Attributes:
+        mean_accuracy: MeanAcc, percent.
+        worst_accuracy: WorstAcc, percent.
+        mean_loss: MeanLoss.
+        hypervolume: HV = Π (r_eval − ℓᵢ); zero as soon as one task is worse than the evaluation reference.
+        tasks: Every task by itself.
+    """
+
+    mean_accuracy: float
+    worst_accuracy: float
+    mean_loss: float
+    hypervolume: float
     tasks: tuple[TaskScore, ...]
-    reference: float = 3.0
 
-    @property
-    def mean_accuracy(self) -> float:
-        """MeanAcc, percent."""
-        return sum(task.accuracy for task in self.tasks) / len(self.tasks)
+    @classmethod
+    def of(cls, tasks: Sequence[TaskScore], reference: float = 3.0) -> Evaluation:
+        """The aggregates of some scores against the common evaluation reference r_eval."""
+        return cls(
+            mean_accuracy=sum(task.accuracy for task in tasks) / len(tasks),
+            worst_accuracy=min(task.accuracy for task in tasks),
+            mean_loss=sum(task.loss for task in tasks) / len(tasks),
+            hypervolume=math.prod(max(reference - task.loss, 0.0) for task in tasks),
+            tasks=tuple(tasks),
+        )
 
-    @property
-    def worst_accuracy(self) -> float:
-        """WorstAcc, percent."""
-        return min(task.accuracy for task in self.tasks)
+    @classmethod
+    def read(cls, found: Fields) -> Evaluation:
+        """From a round of a history, or from a summary."""
+        tasks = tuple(TaskScore.read(each) for each in found.objects("tasks"))
+        if not tasks:
+            raise ValueError("`tasks` should name at least one")
+        return cls(**{name: found.number(name) for name in AGGREGATES}, tasks=tasks)
 
-    @property
-    def mean_loss(self) -> float:
-        """MeanLoss."""
-        return sum(task.loss for task in self.tasks) / len(self.tasks)
-
-    @property
-    def hypervolume(self) -> float:
-        """HV = Π (r_eval − ℓᵢ); zero as soon as one task is worse than the reference."""
-        return math.prod(max(self.reference - task.loss, 0.0) for task in self.tasks)
+    def scalars(self) -> Iterator[tuple[str, float]]:
+        """(name, value) of every number, such as `mean_loss` and `tasks/digit/accuracy`."""
+        yield from ((name, getattr(self, name)) for name in AGGREGATES)
+        for task in self.tasks:
+            yield f"tasks/{task.name}/accuracy", task.accuracy
+            yield f"tasks/{task.name}/loss", task.loss
 
     def as_dict(self) -> dict[str, Any]:
         """For histories and summaries."""
-        names = ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume")
-        return {name: getattr(self, name) for name in names} | {"tasks": [asdict(task) for task in self.tasks]}
+        return {name: getattr(self, name) for name in AGGREGATES} | {"tasks": [asdict(task) for task in self.tasks]}
+
+
+AGGREGATES = tuple(each.name for each in fields(Evaluation) if each.name != "tasks")
+"""The names of the paper's four."""

@@ -1,6 +1,6 @@
 """Reports: from run folders to tables, figures and a page."""
 
-from fedhv.report.groups import Group, SettingStudy, Study, Sweep
+from fedhv.report.groups import Group, SettingStudy, StudyData, Sweep
 from fedhv.report.page import page
 from fedhv.report.reading import RunData
 from fedhv.report.study import make_study, read_study
@@ -12,7 +12,7 @@ __all__ = [
     "Report",
     "RunData",
     "SettingStudy",
-    "Study",
+    "StudyData",
     "Sweep",
     "make_study",
     "page",

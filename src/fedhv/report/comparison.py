@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedhv.report.cells import Cell, Column, Table, ranked, words
-from fedhv.report.groups import Group, Study, method_rank
+from fedhv.report.groups import Group, StudyData, method_rank
 from fedhv.report.reading import RunData
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
@@ -44,7 +44,7 @@ class Metric:
         return Column(self.heading, self.group, self.higher)
 
 
-def comparison(study: Study, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
+def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
     caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_going(study)}"
     labels = labels_of(study)
@@ -93,12 +93,12 @@ def values_of(group: Group, value: Value) -> list[float]:
     return [number for run in group.counted if (number := value(run)) is not None]
 
 
-def compared(study: Study) -> list[Group]:
+def compared(study: StudyData) -> list[Group]:
     """The groups of all settings that stand side by side: methods, and variants that belong to no ablation."""
     return [group for setting in study.settings for group in setting.groups if group.counted]
 
 
-def labels_of(study: Study) -> list[str]:
+def labels_of(study: StudyData) -> list[str]:
     """Everything that is compared in any setting, in order."""
     groups = compared(study)
     groups.sort(key=lambda group: (method_rank(group.method), len(group.variant)))
@@ -126,6 +126,6 @@ def spread_of(groups: Iterable[Group]) -> str:
     return f"mean ± sample standard deviation over seeds {', '.join(map(str, found.pop()))}"
 
 
-def _going(study: Study) -> str:
+def _going(study: StudyData) -> str:
     going = any(group.going for setting in study.settings for group in setting.groups)
     return " * has not finished: values of the last evaluation so far." if going else ""

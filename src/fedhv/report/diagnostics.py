@@ -9,14 +9,14 @@ import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
 from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, compared, name_of, row_of, spread_of
-from fedhv.report.groups import Group, Study
+from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
 SHOWN = 8
 """So many values of a reference are written out."""
 
 
-def references(study: Study) -> Table:
+def references(study: StudyData) -> Table:
     """How close the reports came to the reference."""
     sections = []
     for setting in study.settings:
@@ -62,7 +62,7 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
         yield Cell("–")
 
 
-def costs(study: Study) -> Table:
+def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
     metrics = (
         Metric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),

@@ -11,11 +11,11 @@ import math
 from fedhv.report.cells import MINUS, Cell, Column, Table, words
 from fedhv.report.comparison import ACCURACIES, SETTING, Metric
 from fedhv.report.escape import latex_text
-from fedhv.report.groups import Group, Study
+from fedhv.report.groups import Group, StudyData
 from fedhv.support.statistics import Paired
 
 
-def differences(study: Study) -> Table:
+def differences(study: StudyData) -> Table:
     """Every pair of methods that have at least two seeds in common."""
     sections = []
     for setting in study.settings:

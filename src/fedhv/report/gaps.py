@@ -69,7 +69,7 @@ def _references(setting: SettingStudy) -> Iterator[str]:
 
 def _hypervolumes(setting: SettingStudy) -> Iterator[str]:
     if any(run.evaluations.lacks("hypervolume") for run in setting.runs):
-        values = sorted({run.evaluation_reference for run in setting.runs if len(run.evaluations)})
+        values = sorted({run.record.evaluation_reference for run in setting.runs if len(run.evaluations)})
         different = f"runs have different values of `evaluation.reference`: {_list([f'{v:g}' for v in values])}"
         yield f"hypervolumes are left out, as {different}"
 

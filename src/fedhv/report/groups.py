@@ -80,7 +80,7 @@ class SettingStudy:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyData:
     """All that a report is about."""
 
     title: str

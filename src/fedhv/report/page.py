@@ -13,7 +13,7 @@ from typing import Any
 
 from fedhv.report import render
 from fedhv.report.escape import html_text
-from fedhv.report.groups import Study
+from fedhv.report.groups import StudyData
 from fedhv.report.payload import payload
 from fedhv.report.tables import tables
 
@@ -23,7 +23,7 @@ GENERATOR = '<meta name="generator" content="fedhv'
 """How a page of ours is recognised before it is replaced."""
 
 
-def page(study: Study, live: bool = False) -> str:
+def page(study: StudyData, live: bool = False) -> str:
     """The page of a study as HTML.
 
     Args:

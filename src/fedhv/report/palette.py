@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedhv.report.groups import Study, method_rank
+from fedhv.report.groups import StudyData, method_rank
 
 OKABE_ITO = {
     "vermillion": "#D55E00",
@@ -43,7 +43,7 @@ METHOD_STYLES = {
 _OTHERS = [OKABE_ITO[name] for name in ("sky", "orange", "grey", "blue", "green", "purple", "vermillion")]
 
 
-def styles(study: Study) -> dict[str, Style]:
+def styles(study: StudyData) -> dict[str, Style]:
     """A style for the label of every group of a study."""
     groups = [group for setting in study.settings for group in setting.all_groups]
     plain = {group.label: group.method for group in groups if not group.variant}

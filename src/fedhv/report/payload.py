@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedhv._version import __version__
+from fedhv.protocol.evaluation import AGGREGATES
 from fedhv.report.cells import Table
 from fedhv.report.comparison import Metric, final, row_of
-from fedhv.report.groups import Group, SettingStudy, Study
+from fedhv.report.groups import Group, SettingStudy, StudyData
 from fedhv.report.palette import Style, styles, task_styles
 from fedhv.report.reading import RunData
-from fedhv.report.rounds import AGGREGATES, Array
+from fedhv.report.rounds import Array
 from fedhv.report.tables import tables
 from fedhv.support import toml
 
@@ -28,7 +29,7 @@ METRICS = (
 )
 
 
-def payload(study: Study) -> dict[str, Any]:
+def payload(study: StudyData) -> dict[str, Any]:
     """All that the page shows."""
     looks, step = styles(study), thinning(study)
     notes = [*study.notes]
@@ -44,7 +45,7 @@ def payload(study: Study) -> dict[str, Any]:
     }
 
 
-def thinning(study: Study, budget: int = BUDGET) -> int:
+def thinning(study: StudyData, budget: int = BUDGET) -> int:
     """Show every so many rounds, so that the numbers stay within the budget."""
     count = 0
     for run in study.runs:
@@ -67,7 +68,7 @@ def _setting(setting: SettingStudy, looks: dict[str, Style], step: int) -> dict[
                 "label": group.label,
                 "compared": id(group) in compared,
                 "runs": [index[id(run)] for run in group.runs],
-                "floor": group.runs[0].parameter("floor"),
+                "floor": group.runs[0].record.parameters.get("floor"),
                 **_style(looks[group.label]),
             }
             for group in setting.all_groups
@@ -88,7 +89,7 @@ def _run(run: RunData, step: int) -> dict[str, Any]:
         "seed": run.seed,
         "state": "finished" if run.finished else f"{run.done} of {run.planned} rounds",
         "rounds": run.done,
-        "config": toml.write(run.config),
+        "config": toml.write(run.record.config),
         "calibration": [run.calibration_bytes, round(run.calibration_seconds, 3)],
         "round": rounds.number[shown].tolist(),
         "weights": _columns(rounds.weights[shown], 4),

@@ -4,56 +4,66 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from fedhv.report.rounds import Evaluations, Records, Rounds, from_summary, read_rounds
-from fedhv.runs.config import Evaluating
+from fedhv.report.rounds import Evaluations, Rounds, from_summary, read_rounds
 from fedhv.runs.history import NAME as HISTORY
-from fedhv.runs.reference import Reference, read_reference
-from fedhv.support import toml
+from fedhv.runs.record import CONFIG, REFERENCE, SUMMARY, Run, read_run
+from fedhv.runs.reference import Reference
 from fedhv.support.errors import FedHVError, InputError
-from fedhv.support.jsonfile import read_object
-from fedhv.support.numbers import is_number
 
-CONFIG, SUMMARY, REFERENCE = "config.toml", "summary.json", "reference.toml"
+FILES = (CONFIG, HISTORY, SUMMARY, REFERENCE)
+T = TypeVar("T")
 NO_STUDY = ("calibration", "report", "tensorboard")
 """Folders inside a study that belong to it and hold no run of it."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """One run as its folder tells it, finished or not.
+    """One run, finished or not, with its rounds as arrays.
 
     Attributes:
         name: Its folder, seen from the study's.
-        setting: The setting's name.
-        method: The method's label.
-        seed: Of the run.
-        config: All of `config.toml`.
-        planned: How many rounds it is to have.
-        finished: Whether it had them all.
+        record: As its folder has it.
+        finished: Whether it had all its rounds.
         tasks: Their names, empty as long as they are unknown.
         rounds: Weights, slacks and costs.
         evaluations: Accuracies and losses.
-        reference: FedHV's.
+        reference: FedHV's, where it could be read.
         notes: What is wrong with its files.
     """
 
     name: str
-    setting: str
-    method: str
-    seed: int
-    config: dict[str, Any]
-    planned: int
+    record: Run
     finished: bool
     tasks: tuple[str, ...]
     rounds: Rounds
     evaluations: Evaluations
     reference: Reference | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """The setting's name."""
+        return self.record.setting
+
+    @property
+    def method(self) -> str:
+        """The method's label."""
+        return self.record.method
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self.record.seed
+
+    @property
+    def planned(self) -> int:
+        """How many rounds it is to have."""
+        return self.record.planned or self.done
 
     @property
     def done(self) -> int:
@@ -69,16 +79,6 @@ class RunData:
     def calibration_seconds(self) -> float:
         """How long the reference took to find."""
         return self.reference.cost.seconds if self.reference else 0.0
-
-    @property
-    def evaluation_reference(self) -> float:
-        """What its hypervolumes are held against."""
-        value = table(self.config, "setting", "evaluation").get("reference")
-        return float(value) if is_number(value) else Evaluating.reference
-
-    def parameter(self, name: str, default: Any = None) -> Any:
-        """A hyper-parameter of the run's method."""
-        return table(self.config, "setting", "methods", self.method).get(name, default)
 
 
 @dataclass
@@ -166,52 +166,27 @@ def _stamp(folder: Path) -> tuple[Any, ...]:
             return None
         return status.st_mtime_ns, status.st_size
 
-    return tuple(of(name) for name in (CONFIG, HISTORY, SUMMARY, REFERENCE))
+    return tuple(of(name) for name in FILES)
 
 
 def _read(name: str, folder: Path) -> RunData | str:
     """A run, or why it is none."""
-    if any((folder / file).is_symlink() for file in (CONFIG, HISTORY, SUMMARY, REFERENCE)):
+    if any((folder / file).is_symlink() for file in FILES):
         return "its files are links"
     try:
-        config = toml.read(folder / CONFIG)
-        run = table(config, "run")
-        method, seed = run.get("method"), run.get("seed")
-        if not isinstance(method, str) or not isinstance(seed, int):
-            return f"{CONFIG} does not say `run.method` and `run.seed`"
-        records, notes = read_rounds(folder), []
-        summary, problem = _summary(folder)
-        if problem:
-            notes.append(problem)
-        if summary is not None and records.rounds.last < summary["rounds"]:
-            records = from_summary(summary, records.rounds.last)
-        reference, problem = _reference(folder)
-        if problem:
-            notes.append(problem)
+        run = read_run(folder)
     except FedHVError as error:
         return str(error).replace(f"{folder}{os.sep}", "").rstrip(".")
-    return _assemble(name, config, records, summary, reference, notes)
-
-
-def _assemble(
-    name: str,
-    config: dict[str, Any],
-    records: Records,
-    summary: Mapping[str, Any] | None,
-    reference: Reference | None,
-    notes: list[str],
-) -> RunData:
-    planned = table(config, "setting", "training").get("rounds")
-    if not isinstance(planned, int) or planned < 1:
-        planned = records.rounds.last
+    notes: list[str] = []
+    records = read_rounds(folder)
+    summary = _noted(SUMMARY, lambda: run.ended, notes)
+    if summary is not None and records.rounds.last < summary.rounds:
+        records = from_summary(summary, records.rounds.last)
+    reference = _noted(REFERENCE, lambda: run.reference, notes)
     return RunData(
         name=name,
-        setting=str(table(config, "setting").get("name") or "unnamed"),
-        method=config["run"]["method"],
-        seed=config["run"]["seed"],
-        config=config,
-        planned=planned,
-        finished=summary is not None or 0 < planned <= records.rounds.last,
+        record=run,
+        finished=summary is not None or 0 < (run.planned or records.rounds.last) <= records.rounds.last,
         tasks=records.tasks or (reference.tasks if reference else ()),
         rounds=records.rounds,
         evaluations=records.evaluations,
@@ -220,34 +195,10 @@ def _assemble(
     )
 
 
-def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
+def _noted(name: str, read: Callable[[], T | None], notes: list[str]) -> T | None:
+    """What a file of a run holds; a note where it cannot be read."""
     try:
-        summary = read_object(folder / SUMMARY)
-    except FileNotFoundError:
-        return None, ""
-    except (OSError, ValueError):
-        return None, f"{SUMMARY} could not be read"
-    tasks, rounds = summary.get("tasks"), summary.setdefault("rounds", 1)
-    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-        return None, f"{SUMMARY} is not of a run"
-    if type(rounds) is not int or not 0 < rounds < 2**53 or not isinstance(summary.get("communication", {}), dict):
-        return None, f"{SUMMARY} is not of a run"
-    return summary, ""
-
-
-def _reference(folder: Path) -> tuple[Reference | None, str]:
-    path = folder / REFERENCE
-    if not path.exists():
-        return None, ""
-    try:
-        return read_reference(path), ""
+        return read()
     except InputError:
-        return None, f"{REFERENCE} could not be read"
-
-
-def table(tables: Mapping[str, Any], *path: str) -> dict[str, Any]:
-    """A nested table, empty where it is not there."""
-    found: Any = tables
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, dict) else {}
+        notes.append(f"{name} could not be read")
+        return None

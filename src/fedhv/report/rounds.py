@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedhv.runs.history import NAME
-from fedhv.support.numbers import is_number
+from fedhv.protocol.evaluation import AGGREGATES
+from fedhv.runs.history import NAME, NotARound, lines
+from fedhv.runs.summary import Summary
+from fedhv.simulation.record import Round
 
 Array = np.ndarray
-
-AGGREGATES = ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume")
-"""The paper's four, as histories name them."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +80,25 @@ class Records:
 
 def read_rounds(folder: Path) -> Records:
     """The history in a run's folder; a line that cannot be read ends it, and a note says so."""
-    lines, notes = _lines(folder / NAME)
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        record = _record(line)
-        if record is None and number == len(lines):  # no newline behind it: the line was being written
-            notes.append(f"{NAME} ends in the middle of a line; the {_count(len(records), 'round')} before it are used")
-        elif record is None:
-            after = f"; only the {_count(len(records), 'round')} before it are used"
+    content, notes = _content(folder / NAME)
+    rounds: list[Round] = []
+    for number, _, found in lines(content):
+        if isinstance(found, NotARound) and found.cut:
+            notes.append(f"{NAME} ends in the middle of a line; the {_count(len(rounds), 'round')} before it are used")
+        elif isinstance(found, NotARound):
+            after = f"; only the {_count(len(rounds), 'round')} before it are used"
             notes.append(f"{NAME}, line {number} is not a round{after}")
             break
-        elif records and record["round"] <= records[-1]["round"]:
-            notes.append(f"{NAME}, line {number} goes back to round {record['round']}; only what is before it is used")
+        elif rounds and found.number <= rounds[-1].number:
+            notes.append(f"{NAME}, line {number} goes back to round {found.number}; only what is before it is used")
             break
         else:
-            records.append(record)
-    return _arrays(records, notes)
+            rounds.append(found)
+    if len(rounds) > 1 and rounds[0].number != 1:
+        notes.append(f"{NAME} starts with round {rounds[0].number}")
+    elif len(rounds) > 1 and rounds[-1].number != len(rounds):
+        notes.append(f"{NAME} leaves out {_count(rounds[-1].number - len(rounds), 'round')}")
+    return _arrays(rounds, notes)
 
 
 def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, Evaluations]:
@@ -115,114 +113,71 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
     )
 
 
-def from_summary(summary: Mapping[str, Any], done: int = 0) -> Records:
+def from_summary(summary: Summary, done: int = 0) -> Records:
     """One evaluation and the totals, for a finished run whose history is lost or holds only `done` rounds."""
-    sent = summary.get("communication", {})
-    record = {
-        "round": summary.get("rounds", 1),
-        "weights": summary.get("weights", []),
-        "floored": summary.get("floor_activations", 0),
-        "downlink_bytes": sent.get("downlink_bytes"),
-        "uplink_bytes": sent.get("uplink_bytes"),
-        "seconds": summary.get("seconds"),
-        "evaluation": {key: summary.get(key) for key in (*AGGREGATES, "tasks")},
-    }
-    least = summary.get("min_report_slack")
-    if is_number(least):
-        record["slack"] = [least] * _width(record)
-    lost = f"ends after round {done} of {record['round']}" if done else "is missing"
-    return _arrays([record], [f"{NAME} {lost}; only the final values are known"])
+    least = summary.min_report_slack
+    totals = Round(
+        number=summary.rounds,
+        weights=summary.weights,
+        slack=None if least is None else (least,) * len(summary.weights),
+        floored=summary.floor_activations,
+        downlink_bytes=summary.communication.downlink_bytes,
+        uplink_bytes=summary.communication.uplink_bytes,
+        exchanges=0,
+        seconds=summary.seconds,
+        evaluation=summary,
+    )
+    lost = f"ends after round {done} of {summary.rounds}" if done else "is missing"
+    records = _arrays([totals], [f"{NAME} {lost}; only the final values are known"])
+    return replace(records, rounds=replace(records.rounds, exchanges=np.full(1, math.nan)))
 
 
-def _lines(path: Path) -> tuple[list[str], list[str]]:
+def _content(path: Path) -> tuple[bytes, list[str]]:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").split("\n"), []
+        return path.read_bytes(), []
     except FileNotFoundError:
-        return [], []
+        return b"", []
     except OSError as error:
-        return [], [f"{NAME} could not be read: {error.strerror or error}"]
+        return b"", [f"{NAME} could not be read: {error.strerror or error}"]
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """A line of a history, or None if it is something else."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict):
-        return None
-    number, evaluation = record.get("round"), record.get("evaluation")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**53:
-        return None
-    if evaluation is not None:
-        tasks = evaluation.get("tasks") if isinstance(evaluation, dict) else None
-        if not isinstance(tasks, list) or not tasks or not all(isinstance(task, dict) for task in tasks):
-            return None
-    return record
-
-
-def _arrays(records: Sequence[Mapping[str, Any]], notes: list[str]) -> Records:
-    evaluated = [record for record in records if record.get("evaluation") is not None]
-    first = evaluated[0]["evaluation"]["tasks"] if evaluated else []
-    tasks = tuple(str(task.get("name", f"task {i + 1}")) for i, task in enumerate(first))
-    m = len(tasks) or max((_width(record) for record in records), default=0)
-    if any(len(record["evaluation"]["tasks"]) != m for record in evaluated):
+def _arrays(rounds: Sequence[Round], notes: list[str]) -> Records:
+    evaluated = [(round.number, round.evaluation) for round in rounds if round.evaluation is not None]
+    tasks = tuple(task.name for task in evaluated[0][1].tasks) if evaluated else ()
+    m = len(tasks) or max((len(round.weights) for round in rounds), default=0)
+    if any(len(evaluation.tasks) != m for _, evaluation in evaluated):
         notes.append(f"{NAME} changes the number of tasks; rounds with other than {m} show no task values")
 
-    def column(key: str, fallback: float = math.nan) -> Array:
-        return np.array([_number(record.get(key, fallback)) for record in records], dtype=float)
+    def column(value: Callable[[Round], float]) -> Array:
+        return np.array([value(round) for round in rounds], dtype=float)
 
-    def matrix(key: str) -> Array:
-        return np.array([_row(record.get(key), m) for record in records], dtype=float).reshape(len(records), m)
+    def matrix(rows: Sequence[Sequence[float] | None]) -> Array:
+        whole = [row if row is not None and len(row) == m else [math.nan] * m for row in rows]
+        return np.array(whole, dtype=float).reshape(len(rows), m)
 
-    def of_tasks(key: str) -> Array:
-        rows = [_row([t.get(key) for t in record["evaluation"]["tasks"]], m) for record in evaluated]
-        return np.array(rows, dtype=float).reshape(len(evaluated), m)
-
-    rounds = Rounds(
-        number=np.array([record["round"] for record in records], dtype=np.int64),
-        weights=matrix("weights"),
-        slack=matrix("slack"),
-        floored=column("floored", 0),
-        down=column("downlink_bytes"),
-        up=column("uplink_bytes"),
-        exchanges=column("exchanges"),
-        seconds=column("seconds"),
-    )
-    if len(records) and rounds.number[0] != 1 and len(records) > 1:
-        notes.append(f"{NAME} starts with round {rounds.number[0]}")
-    elif len(records) > 1 and rounds.number[-1] != len(records):
-        notes.append(f"{NAME} leaves out {_count(int(rounds.number[-1]) - len(records), 'round')}")
     evaluations = Evaluations(
-        round=np.array([record["round"] for record in evaluated], dtype=np.int64),
-        accuracy=of_tasks("accuracy"),
-        loss=of_tasks("loss"),
+        round=np.array([number for number, _ in evaluated], dtype=np.int64),
+        accuracy=matrix([[task.accuracy for task in evaluation.tasks] for _, evaluation in evaluated]),
+        loss=matrix([[task.loss for task in evaluation.tasks] for _, evaluation in evaluated]),
         aggregates={
-            name: np.array([_number(record["evaluation"].get(name)) for record in evaluated], dtype=float)
+            name: np.array([getattr(evaluation, name) for _, evaluation in evaluated], dtype=float)
             for name in AGGREGATES
         },
     )
     if not all(np.isfinite(values).all() for values in (evaluations.loss, evaluations.accuracy)):
         bad = evaluations.round[~np.isfinite(evaluations.loss + evaluations.accuracy).all(axis=1)]
         notes.append(f"its evaluation is not finite from round {bad[0]} on")
-    return Records(tasks, rounds, evaluations, tuple(notes))
-
-
-def _width(record: Mapping[str, Any]) -> int:
-    weights = record.get("weights")
-    return len(weights) if isinstance(weights, list) else 0
-
-
-def _row(values: Any, m: int) -> list[float]:
-    fits = isinstance(values, list) and len(values) == m
-    return [_number(value) for value in values] if fits else [math.nan] * m
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value) if is_number(value) else math.nan
-    except OverflowError:
-        return math.inf
+    arrays = Rounds(
+        number=np.array([round.number for round in rounds], dtype=np.int64),
+        weights=matrix([round.weights for round in rounds]),
+        slack=matrix([round.slack for round in rounds]),
+        floored=column(lambda round: round.floored or 0),
+        down=column(lambda round: round.downlink_bytes),
+        up=column(lambda round: round.uplink_bytes),
+        exchanges=column(lambda round: round.exchanges),
+        seconds=column(lambda round: round.seconds),
+    )
+    return Records(tasks, arrays, evaluations, tuple(notes))
 
 
 def _count(n: int, noun: str) -> str:

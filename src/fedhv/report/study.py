@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.report.gaps import gaps
-from fedhv.report.groups import Group, SettingStudy, Study, Sweep, method_rank
+from fedhv.report.groups import Group, SettingStudy, StudyData, Sweep, method_rank
 from fedhv.report.reading import Reader, RunData, told_apart
 from fedhv.report.rounds import conform
 from fedhv.report.variants import Variant, factor_order, frozen, hyper_parameters, sort_key, variants
 
 
-def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> Study:
+def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> StudyData:
     """The runs below some folders, finished or still going on; a `reader` remembers what it has read before."""
     places = [Path(folder) for folder in folders]
     runs, notes = (reader or Reader(places)).read()
     return make_study(", ".join(told_apart(places).values()), runs, notes)
 
 
-def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> Study:
+def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> StudyData:
     """Put runs in order and say what is missing."""
     settings, doubles = [], []
     for name, tasks, members in _by_setting(list(runs)):
         kept, found = _distinct(members)
         settings.append(_setting(name, tasks, kept))
         doubles += found
-    return Study(title, tuple(settings), (*notes, *doubles, *gaps(settings)))
+    return StudyData(title, tuple(settings), (*notes, *doubles, *gaps(settings)))
 
 
 def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], list[RunData]]]:
@@ -65,7 +65,7 @@ def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> Sett
 
 def _comparable(runs: Sequence[RunData]) -> list[RunData]:
     """The runs, without their hypervolumes if these are held against different references."""
-    if len({run.evaluation_reference for run in runs if len(run.evaluations)}) < 2:
+    if len({run.record.evaluation_reference for run in runs if len(run.evaluations)}) < 2:
         return list(runs)
     return [replace(run, evaluations=run.evaluations.without("hypervolume")) for run in runs]
 

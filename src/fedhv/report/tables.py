@@ -24,24 +24,24 @@ from fedhv.report.comparison import (
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
-from fedhv.report.groups import Study, Sweep, method_title
+from fedhv.report.groups import StudyData, Sweep, method_title
 from fedhv.report.variants import value_text
 
 LAST = 10
 
 
-def tables(study: Study) -> list[Table]:
+def tables(study: StudyData) -> list[Table]:
     """Every table that has something to say."""
     makers = (main, loss, differences, per_task, last_ten, ablations, references, costs)
     return [table for table in (make(study) for make in makers) if table.sections]
 
 
-def main(study: Study) -> Table:
+def main(study: StudyData) -> Table:
     """MeanAcc and WorstAcc."""
     return comparison(study, "main", "Mean and worst accuracy", "Final MeanAcc and WorstAcc (%)", ACCURACIES)
 
 
-def loss(study: Study) -> Table:
+def loss(study: StudyData) -> Table:
     """MeanLoss and HV."""
     metrics = (
         Metric("MeanLoss", final("mean_loss"), False, 3, "Loss"),
@@ -51,7 +51,7 @@ def loss(study: Study) -> Table:
     return comparison(study, "loss-hv", "Loss and hypervolume", what, metrics)
 
 
-def last_ten(study: Study) -> Table:
+def last_ten(study: StudyData) -> Table:
     """MeanAcc and WorstAcc averaged over the last ten evaluations."""
 
     def last(name: str) -> Value:
@@ -67,7 +67,7 @@ def last_ten(study: Study) -> Table:
     return comparison(study, "last-ten", "Last ten evaluations", what, metrics)
 
 
-def per_task(study: Study) -> Table:
+def per_task(study: StudyData) -> Table:
     """Accuracy and loss of every task; methods side by side."""
     labels, several = labels_of(study), len(study.settings) > 1
     columns = (
@@ -90,7 +90,7 @@ def per_task(study: Study) -> Table:
     return Table("per-task", "Per task", caption, columns, tuple(sections))
 
 
-def ablations(study: Study) -> Table:
+def ablations(study: StudyData) -> Table:
     """One method with one hyper-parameter varied."""
     metrics = (
         Metric("MeanAcc %", final("mean_accuracy"), True, 2),

@@ -8,37 +8,18 @@ TensorBoard shows is what `history.jsonl` says: `weights/clear`, `slack/faint`, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedhv.runs.history import NAME, Following
-from fedhv.runs.study import Progress, StudyObserver
-from fedhv.simulation.observer import Forwarding
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.observer import Forwarding, Observer, Progress
+from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError
-from fedhv.support.numbers import is_number
 
 FOLDER = "tensorboard"
 SECONDS_BETWEEN_LOOKS = 0.5
-
-
-def scalars(record: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """(name, value) of every number in one round of a history; lists with one number per task go by task."""
-    for key, value in record.items():
-        if key == "round":
-            continue
-        if is_number(value):
-            yield key, float(value)
-        elif isinstance(value, list) and len(value) == len(tasks) and all(map(is_number, value)):
-            yield from ((f"{key}/{task}", float(each)) for task, each in zip(tasks, value, strict=True))
-        elif key == "evaluation" and isinstance(value, Mapping):
-            yield from ((f"{key}/{name}", float(v)) for name, v in value.items() if is_number(v))
-            for task in value["tasks"]:
-                yield from (
-                    (f"{key}/tasks/{task['name']}/{name}", float(task[name])) for name in task if name != "name"
-                )
 
 
 @dataclass
@@ -48,7 +29,7 @@ class _Follower:
     history: Following
     log: Path
     _restarts: int = 0
-    _waiting: list[dict[str, Any]] = field(default_factory=list)
+    _waiting: list[Round] = field(default_factory=list)
     _tasks: list[str] = field(default_factory=list)
     _writer: Any = None
 
@@ -57,13 +38,13 @@ class _Follower:
         if self.history.restarts > self._restarts:  # the run was resumed from a checkpoint
             self._restarts, self._waiting = self.history.restarts, []
             self.close()
-        for record in news:
-            if not self._tasks and "evaluation" in record:
-                self._tasks = [task["name"] for task in record["evaluation"]["tasks"]]
-            self._waiting.append(record)
+        evaluated = next((round.evaluation for round in news if round.evaluation is not None), None)
+        if not self._tasks and evaluated is not None:
+            self._tasks = [task.name for task in evaluated.tasks]
+        self._waiting += news
         if self._tasks:
-            for record in self._waiting:
-                self._write(record)
+            for round in self._waiting:
+                self._write(round)
             self._waiting = []
 
     def flush(self) -> None:
@@ -75,25 +56,23 @@ class _Follower:
             self._writer.close()
         self._writer = None
 
-    def _write(self, record: Mapping[str, Any]) -> None:
+    def _write(self, round: Round) -> None:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             # What an earlier process logged of these rounds is hidden, not shown twice.
-            self._writer = SummaryWriter(str(self.log), purge_step=int(record["round"]))
-        for name, value in scalars(record, self._tasks):
-            self._writer.add_scalar(name, value, record["round"])
+            self._writer = SummaryWriter(str(self.log), purge_step=round.number)
+        for name, value in round.scalars(self._tasks):
+            self._writer.add_scalar(name, value, round.number)
 
 
-class TensorBoard(Forwarding, StudyObserver):
+class TensorBoard(Forwarding):
     """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date.
 
     A log that cannot be written is said once and given up: the histories hold all of it, and no run should end for it.
     """
 
-    _observer: StudyObserver
-
-    def __init__(self, folder: Path, observer: StudyObserver) -> None:
+    def __init__(self, folder: Path, observer: Observer) -> None:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError:
@@ -112,7 +91,7 @@ class TensorBoard(Forwarding, StudyObserver):
 
     def runs(self, states: Sequence[Progress]) -> None:
         """Log what is new in the runs of a study."""
-        self._observer.runs(states)
+        super().runs(states)
         self._look()
 
     def stop(self) -> None:

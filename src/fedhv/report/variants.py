@@ -9,7 +9,7 @@ from typing import Any
 
 from fedhv.methods import METHODS
 from fedhv.report.escape import latex_text
-from fedhv.report.reading import RunData, table
+from fedhv.report.reading import RunData
 from fedhv.runs.config import shipped_settings
 from fedhv.runs.folder import UNPROTECTED
 from fedhv.support import toml
@@ -99,8 +99,8 @@ def hyper_parameters(run: RunData) -> dict[str, Any]:
 
     Calibration counts where a reference is used.
     """
-    flat = _dotted(table(run.config, "setting"), "")
-    flat |= _dotted({"run": {"reports": UNPROTECTED | table(run.config, "run", "reports")}}, "")
+    flat = _dotted(run.record.table("setting"), "")
+    flat |= _dotted({"run": {"reports": UNPROTECTED | run.record.table("run", "reports")}}, "")
     with_reference = run.reference is not None or hasattr(METHODS.get(run.method), "reference")
     ignored = NOT_COMPARED if with_reference else (*NOT_COMPARED, "calibration.")
     return {key: value for key, value in flat.items() if not key.startswith(ignored)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedhv.report import render
 from fedhv.report.cells import Table
 from fedhv.report.escape import markdown_text
-from fedhv.report.groups import Study
+from fedhv.report.groups import StudyData
 from fedhv.report.page import GENERATOR, page
 from fedhv.report.study import read_study
 from fedhv.report.tables import tables
@@ -78,13 +78,13 @@ def write_report(
     return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes))
 
 
-def _figures(study: Study, target: Path, jobs: int, data: str | None) -> tuple[list[Path], list[str]]:
+def _figures(study: StudyData, target: Path, jobs: int, data: str | None) -> tuple[list[Path], list[str]]:
     from fedhv.report.figures import write_figures
 
     return write_figures(study, make_folder(target / "figures"), jobs, data)
 
 
-def _tables(study: Study, made: Sequence[Table], target: Path) -> list[Path]:
+def _tables(study: StudyData, made: Sequence[Table], target: Path) -> list[Path]:
     folder = make_folder(target / "tables")
     written = []
     for table in made:

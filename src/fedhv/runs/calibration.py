@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from fedhv.runs.reference import Cost, Provenance, Reference
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.divergence import exploded
 from fedhv.simulation.observer import Observer
+from fedhv.simulation.record import Round
 from fedhv.support.errors import Diverged, InputError
 
 
-def calibrate(
+def find_reference(
     setting: Setting,
     method: Method | None = None,
     problem: Problem | None = None,
@@ -52,8 +54,8 @@ def calibrate(
     runs = [job.execute(observer) for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)]
     tasks = tuple(task.name for task in examples.tasks)
     for run in runs:
-        _check_calm([record["report"] for record in run.history], tasks, setting.evaluation.explosion)
-    reference = _reference([record for run in runs for record in run.history], tasks, under, rates, setting)
+        _check_calm(_reports(run.rounds), tasks, setting.evaluation.explosion)
+    reference = _reference([round for run in runs for round in run.rounds], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
 
@@ -140,7 +142,11 @@ def _jobs(
     ]
 
 
-def _check_calm(reports: list[list[float]], tasks: tuple[str, ...], factor: float) -> None:
+def _reports(rounds: Sequence[Round]) -> list[tuple[float, ...]]:
+    return [round.report for round in rounds if round.report is not None]
+
+
+def _check_calm(reports: Sequence[tuple[float, ...]], tasks: tuple[str, ...], factor: float) -> None:
     """A reference from losses that have run away would switch their tasks off for good."""
     for i, name in enumerate(tasks):
         first, highest = reports[0][i], max(report[i] for report in reports)
@@ -153,11 +159,11 @@ def _check_calm(reports: list[list[float]], tasks: tuple[str, ...], factor: floa
 
 
 def _reference(
-    records: list[dict[str, Any]], tasks: tuple[str, ...], under: Setting, rates: Method, setting: Setting
+    played: Sequence[Round], tasks: tuple[str, ...], under: Setting, rates: Method, setting: Setting
 ) -> Reference:
     """The componentwise maximum over all rounds of all runs, plus the margin, with its provenance and cost."""
     rule = setting.calibration
-    maxima = tuple(max(losses) for losses in zip(*(record["report"] for record in records), strict=True))
+    maxima = tuple(max(losses) for losses in zip(*_reports(played), strict=True))
     return Reference(
         values=tuple(loss + rule.margin for loss in maxima),
         tasks=tasks,
@@ -172,9 +178,9 @@ def _reference(
             maxima=maxima,
         ),
         cost=Cost(
-            rounds=len(records),
-            downlink_bytes=sum(record["downlink_bytes"] for record in records),
-            uplink_bytes=sum(record["uplink_bytes"] for record in records),
-            seconds=round(sum(record["seconds"] for record in records), 3),
+            rounds=len(played),
+            downlink_bytes=sum(each.downlink_bytes for each in played),
+            uplink_bytes=sum(each.uplink_bytes for each in played),
+            seconds=round(sum(each.seconds for each in played), 3),
         ),
     )

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhv.runs.record import SUMMARY
+from fedhv.runs.summary import Summary
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import make_folder, write_atomic
@@ -29,7 +31,7 @@ SECONDS_TO_STOP = 30.0
 """How long runs that are interrupted have to write their last checkpoint."""
 
 Files = dict[str, bytes]
-Outcome = dict[str, Any] | FedHVError
+Outcome = Summary | FedHVError
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def pack(folder: Path) -> Files:
 
 def unpack(files: Files, folder: Path) -> None:
     """The files of a run, into its folder; its summary last, since it says that the run is finished."""
-    for name, content in sorted(files.items(), key=lambda item: item[0] == "summary.json"):
+    for name, content in sorted(files.items(), key=lambda item: item[0] == SUMMARY):
         path = folder / name
         make_folder(path.parent)
         write_atomic(path, content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedhv.methods import make_method, method_class, method_place
+from fedhv.methods import METHODS, make_method, method_class, method_place
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.local import LocalTraining, Schedule
@@ -352,6 +353,49 @@ def setting_from_tables(tables: Mapping[str, Any], overrides: Iterable[str] = ()
 def override_setting(setting: Setting, overrides: Iterable[str]) -> Setting:
     """The same setting with `section.key=value` overrides."""
     return setting_from_tables(toml.as_tables(setting), overrides) if overrides else setting
+
+
+ARGUMENTS = frozenset({"method", "methods", "seed", "seeds", "rounds", "reference", "setting"})
+"""What is an argument of `fedhv.run`, `calibrate` or `compare` is no keyword for a key of the same name."""
+
+
+def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
+    """Keys of a setting's tables by their last part, with the full path of each.
+
+    `participants` is `federation.participants`; keys that stand in no table (`benchmark`) are not among them.
+    """
+    found: dict[str, list[str]] = {}
+    for key, hint in typing.get_type_hints(of or Setting).items():
+        tables = [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
+        for table in tables:
+            for name, paths in keywords(typing.cast(type, table), f"{where}{key}.").items():
+                found.setdefault(name, []).extend(paths)
+        if where and not tables:
+            found.setdefault(key, []).append(f"{where}{key}")
+    return found
+
+
+def as_overrides(given: Mapping[str, Any]) -> list[str]:
+    """Keywords such as `local_steps=5` as overrides: `training.local_steps=5`."""
+    known, changes = keywords(), []
+    plain = [name for name, paths in known.items() if len(paths) == 1 and name not in ARGUMENTS]
+    for name, value in given.items():
+        if name not in known:
+            owners = [method.__name__ for method in METHODS.values() if name in method.__dataclass_fields__]
+            hint = f"Hyper-parameters belong to the method: {owners[0]}({name}=…)." if owners else ""
+            raise InputError(f"Unknown keyword '{name}'. {hint}") if hint else unknown("keyword", name, plain)
+        if name not in plain:
+            paths = " or ".join(f"'{path}=…'" for path in known[name])
+            raise InputError(f"The keyword '{name}' does not say which key it means. Write override=[{paths}].")
+        changes.append(f"{known[name][0]}={_as_toml(name, value)}")
+    return changes
+
+
+def _as_toml(name: str, value: Any) -> str:
+    try:
+        return toml.value_text(value.tolist() if hasattr(value, "tolist") else value)  # NumPy's numbers
+    except TypeError:
+        raise InputError(f"`{name}` should be a number, text or a list of them. Found {value!r}.") from None
 
 
 def _override(tables: dict[str, Any], override: str) -> None:

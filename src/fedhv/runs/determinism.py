@@ -15,7 +15,7 @@ from fedhv.engines.rehearsal import rehearse
 from fedhv.methods import Method
 from fedhv.methods.base import with_reference
 from fedhv.problem.problem import Problem
-from fedhv.runs.calibration import calibrate
+from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import Setting, override_setting
 from fedhv.runs.job import one_thread
 from fedhv.runs.reference import Reference
@@ -106,7 +106,7 @@ def _trace(how: str, engine: Engine, setting: Setting, method: Method, seed: int
     plan = replace(setting.plan(method, seed), evaluate_every=1)
     history, model = [], torch.empty(0)
     for finished in simulate(engine, method, plan):
-        history.append({key: value for key, value in finished.as_dict().items() if key != "seconds"})
+        history.append(replace(finished.record, seconds=0.0).as_dict())
         model = finished.state.model
     bits = save_tensors({"model": model.detach().cpu().contiguous()})
     return Trace(how, tuple(history), hashlib.sha256(bits).hexdigest())
@@ -114,4 +114,4 @@ def _trace(how: str, engine: Engine, setting: Setting, method: Method, seed: int
 
 def _quick_reference(setting: Setting, method: Method, problem: Problem, choice: Choice, data: str | None) -> Reference:
     brief = override_setting(setting, ["calibration.rounds=1", f"calibration.seeds=[{setting.calibration.seeds[0]}]"])
-    return calibrate(brief, method, problem, choice=choice, data=data)
+    return find_reference(brief, method, problem, choice=choice, data=data)

@@ -1,4 +1,4 @@
-"""Run folders: made for a new run, checked for an old one, read when it is done.
+"""Run folders: made for a new run, checked for an old one.
 
 runs/digits/fedhv-seed0/
   config.toml               all that fixes the run, fully resolved
@@ -14,99 +14,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
-from fedhv.runs.checkpoint import has_checkpoint
 from fedhv.runs.config import completed
-from fedhv.runs.history import read_history
-from fedhv.runs.reference import Reference, read_reference
-from fedhv.runs.summary import objection
+from fedhv.runs.record import CONFIG, SUMMARY
 from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.files import left_over, make_folder, write_atomic
-from fedhv.support.jsonfile import read_object
 
-MODEL = "model.safetensors"
 UNPROTECTED = {"clip": 0.0, "noise": 0.0}
 """`run.reports` where reports are sent as they are: the table is then left out."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
-
-    summary: dict[str, Any]
-    history: list[dict[str, Any]]
-    state_dict: dict[str, Tensor]
-    folder: Path | None
-    reference: Reference | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything in the summary is an attribute: `result.worst_accuracy`."""
-        if name == "summary":  # asked for while a copy is being made, before it has one
-            raise AttributeError(name)
-        try:
-            return self.summary[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def read_result(folder: Path) -> Result:
-    """A finished run from its folder."""
-    summary = read_summary(folder)
-    if summary is None:
-        raise InputError(f"{folder} holds no finished run: summary.json is missing.")
-    path = folder / "reference.toml"
-    reference = read_reference(path) if path.exists() else None
-    path = folder / MODEL
-    try:
-        model = load_file(path)
-    except (OSError, SafetensorError) as error:
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"could not be read: {error}"
-        raise _damaged(path, what) from None
-    return Result(summary, read_history(folder), model, folder, reference)
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What a run came to, or None if it has not finished."""
-    path = folder / "summary.json"
-    try:
-        summary = read_object(path)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise _damaged(path, f"could not be read: {error}") from None
-    damage = objection(summary)
-    if damage is not None:
-        raise _damaged(path, f"is damaged: {damage}")
-    return summary
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
-    if has_checkpoint(path.parent):
-        return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
-    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")
-
-
 def holds_run(folder: Path) -> bool:
     """Whether a run was begun there: its configuration is the first that is written."""
-    return os.path.exists(folder / "config.toml")  # unlike Path.exists, also of names that are too long
+    return os.path.exists(folder / CONFIG)  # unlike Path.exists, also of names that are too long
 
 
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
     check_folder(folder, config, resume)
     make_folder(folder)
-    if holds_run(folder) and os.path.exists(folder / "summary.json"):
+    if holds_run(folder) and os.path.exists(folder / SUMMARY):
         return  # a finished run: where it was computed is on record, whatever machine looks at it later
-    write_atomic(folder / "config.toml", toml.write(config))
+    write_atomic(folder / CONFIG, toml.write(config))
 
 
 def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
@@ -114,7 +46,7 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
     if os.path.exists(folder) and not folder.is_dir():
         raise InputError(f"{folder} should be a folder. Found a file.")
     if holds_run(folder):
-        path = folder / "config.toml"
+        path = folder / CONFIG
         _same_run(path, toml.read(path), config)
         if not resume:
             raise InputError(f"{folder} holds this run already. Go on with it by --resume, or choose another --out.")

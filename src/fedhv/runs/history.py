@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from fedhv.simulation.record import Round
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.files import cannot_write, write_atomic
 from fedhv.support.jsonfile import parse_object
@@ -26,53 +26,53 @@ class History:
     """
 
     def __init__(self, folder: Path | None, keep: int = 0) -> None:
-        """Open a history and keep its first `keep` rounds; the file then holds exactly these."""
+        """Open a history and keep its first `keep` rounds; the file then holds exactly these, as they were."""
         self.count = 0
-        self.first_evaluated: dict[str, Any] | None = None
-        self.last_evaluated: dict[str, Any] | None = None
+        self.first_evaluated: Round | None = None
+        self.last_evaluated: Round | None = None
         self._folder = folder
-        self._memory: list[dict[str, Any]] = []
+        self._memory: list[Round] = []
         self._file = None
         if folder is None:
             return
         path = folder / NAME
-        records: list[dict[str, Any]] = []
+        kept: list[tuple[bytes, Round]] = []
         if keep:
-            records = read_history(folder)[:keep]
-            if [record["round"] for record in records] != list(range(1, keep + 1)):
+            kept = list(_strict(folder))[:keep]
+            if [round.number for _, round in kept] != list(range(1, keep + 1)):
                 raise InputError(f"{path} does not hold rounds 1 to {keep}. Delete {folder} to start the run anew.")
-        write_atomic(path, "".join(_line(record) for record in records))
-        for record in records:
-            self._note(record)
+        write_atomic(path, b"".join(line + b"\n" for line, _ in kept))
+        for _, round in kept:
+            self._note(round)
         try:
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise cannot_write(path, error) from None
 
     @property
-    def records(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[Round]:
         """All rounds; read anew at every call where they are on disk."""
         if self._folder is None:
             return self._memory
-        records = read_history(self._folder)
-        if len(records) != self.count:
-            raise FedHVError(f"{self._folder / NAME} should hold {self.count} rounds. Found {len(records)}.")
-        return records
+        rounds = read_history(self._folder)
+        if len(rounds) != self.count:
+            raise FedHVError(f"{self._folder / NAME} should hold {self.count} rounds. Found {len(rounds)}.")
+        return rounds
 
-    def _note(self, record: dict[str, Any]) -> None:
+    def _note(self, round: Round) -> None:
         self.count += 1
-        if "evaluation" in record:
-            self.first_evaluated = self.first_evaluated or record
-            self.last_evaluated = record
+        if round.evaluation is not None:
+            self.first_evaluated = self.first_evaluated or round
+            self.last_evaluated = round
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, round: Round) -> None:
         """Add one round."""
-        self._note(record)
+        self._note(round)
         if self._folder is None:
-            self._memory.append(record)
+            self._memory.append(round)
         if self._file is not None:
             try:
-                self._file.write(_line(record))
+                self._file.write(_line(round))
                 self._file.flush()
             except OSError as error:
                 raise cannot_write(self._file.name, error) from None
@@ -92,31 +92,48 @@ class History:
                 self._file.close()
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
+def read_history(folder: Path) -> list[Round]:
     """The rounds on disk; a last line that a crash cut short is left out."""
+    return [round for _, round in _strict(folder)]
+
+
+def _strict(folder: Path) -> Iterator[tuple[bytes, Round]]:
+    """Every line of the file with the round that it holds; what is none is refused."""
     path = folder / NAME
     try:
-        lines = path.read_bytes().split(b"\n")  # a line may be cut within a character: each is decoded by itself
+        content = path.read_bytes()
     except FileNotFoundError:
-        return []
+        return
     except OSError as error:
         raise InputError(f"{path} could not be read: {error}.") from None
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        try:
-            record = parse_object(line)
-            if type(record.get("round")) is not int:
-                raise ValueError("expected a round number")
-        except ValueError as error:
-            if number == len(lines):  # no newline behind it: the line was being written
-                break
+    for number, line, found in lines(content):
+        if isinstance(found, Round):
+            yield line, found
+        elif not found.cut:
             raise InputError(
-                f"{path}, line {number}: not a round of a history ({error}). Delete {folder} to start the run anew."
-            ) from None
-        records.append(record)
-    return records
+                f"{path}, line {number}: not a round of a history ({found}). Delete {folder} to start the run anew."
+            )
+
+
+class NotARound(ValueError):
+    """A line of a history that holds no round; `cut` where it is the last one, without its end."""
+
+    cut = False
+
+
+def lines(content: bytes) -> Iterator[tuple[int, bytes, Round | NotARound]]:
+    """(number, text, what it holds) of every line of a history."""
+    parts = content.split(b"\n")  # a line may be cut within a character: each is decoded by itself
+    for number, line in enumerate(parts, start=1):
+        if not line.strip():
+            continue
+        found: Round | NotARound
+        try:
+            found = Round.read(parse_object(line))
+        except ValueError as error:
+            found = NotARound(str(error))
+            found.cut = number == len(parts)  # no newline behind it: the line was being written
+        yield number, line, found
 
 
 class Following:
@@ -136,9 +153,9 @@ class Following:
 
     def _begin(self) -> None:
         self.count, self._read = 0, 0
-        self.last_evaluated: dict[str, Any] | None = None
+        self.last_evaluated: Round | None = None
 
-    def news(self) -> list[dict[str, Any]]:
+    def news(self) -> list[Round]:
         """The rounds since the last look; a line that is being written is left for the next one."""
         try:
             with self.path.open("rb") as file:
@@ -152,19 +169,14 @@ class Following:
         except OSError:
             return []
         self._read += len(whole) + len(newline)
-        try:
-            records = [parse_object(line) for line in whole.splitlines() if line]
-        except ValueError:  # somebody else's mistake, which whoever reads the history in earnest will report
+        found = [each for _, _, each in lines(whole)]
+        rounds = [each for each in found if isinstance(each, Round)]
+        if len(rounds) < len(found):  # somebody else's mistake, which whoever reads the history in earnest will report
             return []
-        self.count += len(records)
-        self.last_evaluated = next((r for r in reversed(records) if "evaluation" in r), self.last_evaluated)
-        return records
+        self.count += len(rounds)
+        self.last_evaluated = next((each for each in reversed(rounds) if each.evaluation), self.last_evaluated)
+        return rounds
 
 
-def evaluations(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rounds that were evaluated."""
-    return [record for record in records if "evaluation" in record]
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n"
+def _line(round: Round) -> str:
+    return json.dumps(round.as_dict(), separators=(",", ":"), ensure_ascii=False) + "\n"

@@ -26,12 +26,13 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Kept
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
-from fedhv.runs.folder import MODEL, Result, check_folder, open_folder
+from fedhv.runs.folder import check_folder, open_folder
 from fedhv.runs.history import History
+from fedhv.runs.record import MODEL, SUMMARY, InMemory, Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.summary import summarise
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Plan, Round, initial_state, rounds, simulate_together
+from fedhv.simulation.rounds import FinishedRound, Plan, initial_state, rounds, simulate_together
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
@@ -128,7 +129,7 @@ class Job:
         """The same job with the method's reference."""
         return replace(self, method=with_reference(self.method, reference.values), reference=reference)
 
-    def execute(self, observer: Observer | None = None) -> Result:
+    def execute(self, observer: Observer | None = None) -> Run:
         """Play the rounds, from the last checkpoint on if the folder has one."""
         (outcome,) = execute_together([self], lambda jobs: None, observer or Observer())
         if isinstance(outcome, FedHVError):
@@ -138,7 +139,7 @@ class Job:
 
 def execute_together(
     jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
-) -> list[Result | FedHVError]:
+) -> list[Run | FedHVError]:
     """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
 
     `observer` is told about the rounds of a single job; several are watched through `tick` instead, which is called
@@ -186,7 +187,7 @@ def _play(
             _save(executions)
             signals.handle()
 
-    def told(finished: Round) -> None:
+    def told(finished: FinishedRound) -> None:
         while engine.notes:
             observer.say(engine.notes.pop(0))
         if alone:
@@ -232,7 +233,7 @@ class Execution:
         self.done = 0
         self.kept: Kept = {}
         self.failure: FedHVError | None = None
-        self._result: Result | None = None
+        self._result: Run | None = None
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
@@ -254,7 +255,7 @@ class Execution:
     def baseline(self) -> float | None:
         """The largest test loss of the first evaluation, if there was one: what an explosion is told by."""
         first = self.history.first_evaluated
-        return None if first is None else max(task["loss"] for task in first["evaluation"]["tasks"])
+        return None if first is None or first.evaluation is None else max(task.loss for task in first.evaluation.tasks)
 
     def fail(self, error: FedHVError) -> None:
         """The run cannot go on; its last good state is kept, and nothing is rolled back."""
@@ -264,9 +265,10 @@ class Execution:
         self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}{kept}")
         self.save()
 
-    def record(self, finished: Round) -> None:
+    def record(self, finished: FinishedRound) -> None:
         """Keep a finished round."""
-        self.history.append(finished.as_dict() | self.engine.measured())
+        record = finished.record
+        self.history.append(replace(record, extra={**record.extra, **self.engine.measured()}))
         kept = {**self.kept, **finished.kept} if finished.kept else self.kept
         # No call in this statement: Ctrl-C comes before all of it or after.
         self.state, self.done, self.kept = finished.state, finished.number, kept
@@ -284,11 +286,11 @@ class Execution:
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
         self._saved, self._saved_at = self.done, time.monotonic()
 
-    def finish(self) -> Result:
+    def finish(self) -> Run:
         """Write what the run came to, once."""
         if self._result is not None:
             return self._result
-        job, records = self.job, self.history.records
+        job, played = self.job, tuple(self.history.rounds)
         summary = summarise(
             setting=job.setting.name,
             method=job.method.label,
@@ -296,14 +298,16 @@ class Execution:
             machine=job.choice.machine,
             participants=job.plan.participants,
             parameters=self.engine.layout.d,
-            history=records,
+            rounds=played,
             reference=job.reference,
         )
         model = self._state_dict()
         if job.folder is not None:
             write_atomic(job.folder / MODEL, save_tensors(model))
-            write_object(job.folder / "summary.json", summary)
-        self._result = Result(summary, records, model, job.folder, job.reference)
+            write_object(job.folder / SUMMARY, summary.as_dict())
+        self._result = Run(
+            toml.read_text(toml.write(job.config())), job.folder, InMemory(summary, played, model, job.reference)
+        )
         return self._result
 
     def _state_dict(self) -> dict[str, Tensor]:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fedhv.engines import Choice, choose_engine
-from fedhv.engines.rehearsal import rehearse
-from fedhv.methods import METHODS, FedHV, Method
-from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.methods import FedHV, Method
+from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
-from fedhv.runs.calibration import calibrate, calibrated_under, check_calibration
+from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
-from fedhv.runs.defaults import EXECUTORS, SEEDS
-from fedhv.runs.folder import Result, check_folder
+from fedhv.runs.defaults import EXECUTORS
+from fedhv.runs.folder import check_folder
 from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Job, execute_together
+from fedhv.runs.prepare import prepare
 from fedhv.runs.processes import in_processes
+from fedhv.runs.record import Run, read_run
 from fedhv.runs.reference import Reference, read_reference
-from fedhv.runs.reference_watch import warn_of
-from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.run import prepare
-from fedhv.simulation.observer import Announcing, Observer
+from fedhv.runs.resolve import resolve
+from fedhv.runs.summary import Summary
+from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
 from fedhv.support.files import make_folder
-from fedhv.support.numbers import as_seed
 
 
 @dataclass(frozen=True)
@@ -54,123 +52,76 @@ class StudyRun:
         job.open(resume=True)
         return job
 
-    def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> dict[str, Any]:
-        """Run, go on, or read what is there."""
+    def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> Summary:
+        """Run, go on, or read what is there; its folder has the rest."""
         observer = observer or Observer()
         if problem is None:
             _, problem = resolve(self.setting, data=self.data)
         ready = prepare(self.job(problem), observer, self.data)
-        result = ready if isinstance(ready, Result) else ready.execute(observer)
-        return result.summary
+        run = ready if isinstance(ready, Run) else ready.execute(observer)
+        return run.summary
 
 
-Progress = tuple[str, int, int, dict[str, Any] | None]
-"""A run's label, its finished rounds, all its rounds, and its last evaluated round."""
+Outcome = Summary | FedHVError
+"""What a run came to, or why it could not go on."""
 
 
 class StudyFailed(FedHVError):
     """Some runs of a study could not go on; the others are finished."""
 
-    def __init__(self, summaries: list[dict[str, Any]], failures: Sequence[FedHVError]) -> None:
+    def __init__(self, runs: Sequence[Run], failures: Sequence[FedHVError]) -> None:
         reasons = " ".join(str(failure) for failure in failures)
-        super().__init__(f"{reasons} The other runs ({len(summaries)}) are finished.")
-        self.summaries = summaries
+        super().__init__(f"{reasons} The other runs ({len(runs)}) are finished.")
+        self.runs = list(runs)
 
 
-class StudyObserver(Observer):
-    """Watches the runs of a study that go on at the same time."""
-
-    def runs(self, states: Sequence[Progress]) -> None:
-        """How far every run of the study is."""
-
-
-class AnnouncingStudy(Announcing, StudyObserver):
-    """Before the first thing that is told of a study, says something."""
-
-    _observer: StudyObserver
-
-    def runs(self, states: Sequence[Progress]) -> None:
-        """Pass it on."""
-        self._announce()
-        self._observer.runs(states)
-
-
-def compare(
-    what: str | Setting | Problem,
-    methods: Sequence[str | Method] = tuple(METHODS),
-    seeds: Sequence[int] = SEEDS,
-    *,
-    rounds: int | None = None,
-    out: str | Path,
-    jobs: int | None = None,
-    executor: str = EXECUTORS[0],
-    engine: str = "auto",
-    device: str = "auto",
-    precision: str = "auto",
-    reference: str | Path | Reference | Sequence[float] | None = None,
-    override: Iterable[str] = (),
-    data: str | None = None,
-    observer: StudyObserver | None = None,
-) -> list[dict[str, Any]]:
-    """Every method with every seed on one setting; returns the summaries of the runs.
-
-    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference: the
-    given one, or one that is calibrated first and kept in `out/reference.toml`. Where several methods need a
-    reference, it is calibrated with FedHV's learning rates, or without FedHV with those of the first of them.
-
-    Args:
-        what: As for `run`; a `Problem` stays in this process.
-        methods: Names, "package.module:Class" or `Method`s.
-        seeds: One run of every method for each.
-        rounds: Instead of the setting's.
-        out: The study's folder.
-        jobs: How many runs at a time: by default one process for every core, or, with the engine "stacked", all
-            of them in one computation; on a Ray cluster as many as it has room for.
-        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster that this machine is
-            part of (or that RAY_ADDRESS names), else of one that is started here. The datasets must be where `data`
-            says on all its machines; the study's folder may be shared but need not.
-        engine: As for `run`.
-        device: As for `run`.
-        precision: As for `run`.
-        reference: As for `run`.
-        override: As for `run`.
-        data: As for `run`.
-        observer: Is told about progress.
-    """
-    unwatched, observer = observer is None, observer or StudyObserver()
+def check_executor(executor: str, jobs: int | None, own: bool) -> None:
+    """Refuse an executor that there is not, or that cannot have a problem of one's `own`."""
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` should be at least 1. Found {jobs}.")
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
     if executor == "ray":
         check_ray()
-        if isinstance(what, Problem):
+        if own:
             raise InputError("A problem of your own stays in this process. For --executor ray name a setting.")
-    _several("methods", methods)
-    _several("seeds", seeds)
-    setting, problem = resolve(what, override, rounds, data)
-    chosen = [setting.chosen(method) for method in methods]
-    _distinct("methods", [method.label for method in chosen], " Variants of a method are studies with an `out` each.")
-    seeds = [as_seed(seed) for seed in seeds]
-    _distinct("seeds", seeds)
-    rehearse(problem)  # bad input is found before anything is written
-    choice = choose_engine(engine, device, precision, problem, setting.plan(chosen[0], seeds[0]))
-    workers = 1 if isinstance(what, Problem) else min(jobs or usable_cores(), len(seeds) * len(chosen))
+
+
+def run_study(
+    setting: Setting,
+    problem: Problem,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    own: bool = False,
+    given: Reference | None = None,
+    jobs: int | None = None,
+    executor: str = EXECUTORS[0],
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    data: str | None = None,
+    observer: Observer,
+) -> list[Run]:
+    """Every method with every seed, each in a folder of its own; what is finished there is read, the rest goes on.
+
+    `own` is a problem of the user's, which stays in this process; `given` is the reference for all that take one.
+    """
+    choice = choose_engine(engine, device, precision, problem, setting.plan(methods[0], seeds[0]))
+    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * len(methods))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
     elif engine == "auto" and choice.engine == "parallel" and workers > 1:
         choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
-    frozen = resolve_reference(reference, setting, problem)
-    if frozen is not None and not any(takes_reference(method) for method in chosen):
-        raise InputError("None of the methods takes a reference. Leave out --reference.")
-    given, folder = frozen, Path(out)
-    for method in chosen:
+    for method in methods:
         for seed in seeds:
             place = folder / f"{method.label}-seed{seed}"
             check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
-    observer = AnnouncingStudy(observer, str(choice) if choice.worth_saying else "")
-    lacking = [method for method in chosen if needs_reference(method)]
+    observer = Announcing(observer, str(choice) if choice.worth_saying else "")
+    lacking = [method for method in methods if needs_reference(method)]
+    frozen = given
     if lacking:
         if given is None:
             calibrated_under(setting, problem, data)
@@ -190,7 +141,7 @@ def compare(
             data,
         )
         for seed in seeds
-        for method in chosen
+        for method in methods
     ]
     followed = [(each, Following(each.folder)) for each in study]
 
@@ -198,17 +149,14 @@ def compare(
         observer.runs([_progress(each, history) for each, history in followed])
 
     if executor == "ray":
-        summaries = _complete(on_ray(study, jobs, tick))
+        outcomes: Sequence[Outcome] = on_ray(study, jobs, tick)
     elif choice.engine == "stacked":
-        summaries = together(study, problem, jobs or len(study), observer)
+        outcomes = together(study, problem, jobs or len(study), observer)
     elif workers == 1:
-        summaries = one_by_one(study, problem, observer)
+        outcomes = one_by_one(study, problem, observer)
     else:
-        summaries = _complete(in_processes(study, workers, tick))
-    if unwatched:
-        for summary in summaries:
-            warn_of(summary)
-    return summaries
+        outcomes = in_processes(study, workers, tick)
+    return _complete(study, outcomes)
 
 
 def _shared_reference(
@@ -232,18 +180,20 @@ def _shared_reference(
     if given is None:
         observer.say("No reference was given.")
     place = folder / "calibration"
-    reference = given or calibrate(setting, method, problem, choice=choice, data=data, folder=place, observer=observer)
+    reference = given or find_reference(
+        setting, method, problem, choice=choice, data=data, folder=place, observer=observer
+    )
     reference.write(path)
     return reference
 
 
-def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: StudyObserver) -> list[dict[str, Any]]:
+def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: Observer) -> list[Outcome]:
     """Play runs in step on one engine, so many at a time, their clients stacked in one computation."""
-    outcomes: dict[Path, dict[str, Any] | FedHVError] = {}
+    outcomes: dict[Path, Outcome] = {}
     waiting: list[Job] = []
     for each in study:
         ready = prepare(each.job(problem), Observer(), each.data)
-        if isinstance(ready, Result):
+        if isinstance(ready, Run):
             outcomes[each.folder] = ready.summary
         else:
             waiting.append(ready)
@@ -255,13 +205,13 @@ def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: S
         group = waiting[start : start + most]
         for job, outcome in zip(group, execute_together(group, tick, observer), strict=True):
             assert job.folder is not None
-            outcomes[job.folder] = outcome.summary if isinstance(outcome, Result) else outcome
-    return _complete([outcomes[each.folder] for each in study])
+            outcomes[job.folder] = outcome.summary if isinstance(outcome, Run) else outcome
+    return [outcomes[each.folder] for each in study]
 
 
-def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: StudyObserver) -> list[dict[str, Any]]:
+def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: Observer) -> list[Outcome]:
     """Play runs one after the other in this process."""
-    outcomes: list[dict[str, Any] | FedHVError] = []
+    outcomes: list[Outcome] = []
     for each in study:
         try:
             outcomes.append(each(problem, observer))
@@ -269,33 +219,34 @@ def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: StudyObser
             raise
         except FedHVError as error:
             outcomes.append(error)
-    return _complete(outcomes)
+    return outcomes
 
 
-def _complete(outcomes: Sequence[dict[str, Any] | FedHVError]) -> list[dict[str, Any]]:
-    """The summaries, if no run failed."""
-    summaries = [outcome for outcome in outcomes if not isinstance(outcome, FedHVError)]
+def _complete(study: Sequence[StudyRun], outcomes: Sequence[Outcome]) -> list[Run]:
+    """The runs, if none failed."""
     failures = [outcome for outcome in outcomes if isinstance(outcome, FedHVError)]
+    runs = [
+        _ended(each.folder)
+        for each, outcome in zip(study, outcomes, strict=True)
+        if not isinstance(outcome, FedHVError)
+    ]
     if failures:
-        raise StudyFailed(summaries, failures)
-    return summaries
+        raise StudyFailed(runs, failures)
+    return runs
+
+
+def _ended(folder: Path) -> Run:
+    """A finished run; what it came to is read now, its history and its model when they are asked for."""
+    run = read_run(folder)
+    _ = run.summary, run.reference
+    return run
 
 
 def _progress_of(execution: Execution) -> Progress:
-    return execution.job.label, execution.done, execution.job.plan.rounds, execution.history.last_evaluated
+    return Progress(execution.job.label, execution.done, execution.job.plan.rounds, execution.history.last_evaluated)
 
 
 def _progress(each: StudyRun, history: Following) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
     history.news()
-    return each.label, history.count, each.setting.training.rounds, history.last_evaluated
-
-
-def _several(name: str, values: object) -> None:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"`{name}` should be a list. Found {values!r}.")
-
-
-def _distinct(name: str, values: Sequence[Any], remedy: str = "") -> None:
-    if not values or len(set(values)) < len(values):
-        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.{remedy}")
+    return Progress(each.label, history.count, each.setting.training.rounds, history.last_evaluated)

@@ -1,30 +1,190 @@
-"""`summary.json`: what a run came to."""
+"""`summary.json`: what a run came to. Its keys are spelt here, and nowhere else."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
-from fedhv.runs.history import evaluations
 from fedhv.runs.reference import Reference
-from fedhv.support.numbers import is_number
+from fedhv.simulation.record import Round
+from fedhv.support.jsonfile import Fields
 
-NUMBER, WHOLE = float, int
-SHAPE: dict[str, Any] = {
-    "setting": str,
-    "method": str,
-    "seed": WHOLE,
-    "rounds": WHOLE,
-    **dict.fromkeys(("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume"), NUMBER),
-    "tasks": [{"name": str, "accuracy": NUMBER, "loss": NUMBER}],
-    "weights": [NUMBER],
-    "communication": dict.fromkeys(("downlink_bytes", "uplink_bytes", "calibration_bytes", "total_bytes"), NUMBER),
-    **dict.fromkeys(("seconds", "calibration_seconds", "total_seconds"), NUMBER),
-}
-"""What every summary holds, and what whoever reads one may count on."""
+MACHINE = ("engine", "device", "precision", "torch")
+"""Where and how a run was computed."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Bytes that a run sent; `total_bytes` includes the calibration.
+
+    `auxiliary_scalars_per_client_round` is what the method adds to a plain exchange of the model, from the rounds in
+    which every client answered.
+    """
+
+    downlink_bytes: int
+    uplink_bytes: int
+    calibration_bytes: int
+    total_bytes: int
+    auxiliary_scalars_per_client_round: float | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Replies that the server left out: how many, in how many rounds, and why."""
+
+    replies: int
+    rounds: int
+    repeated_rounds: int
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A reference that was raised in some round."""
+
+    round: int
+    reference: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Rounds in which the reference watch found too little slack."""
+
+    rounds: int
+    first_round: int
+    lowest_slack: float
+    raised: tuple[Raised, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Evaluation):
+    """What a run came to: its last evaluation, its weights, the diagnostics of its reference, and what it cost.
+
+    Attributes:
+        setting: The setting's name.
+        method: The method's label.
+        seed: Of everything random in the run.
+        machine: Engine, device, precision and torch's version.
+        rounds: How many there were.
+        weights: Those of the last round.
+        reference: FedHV's.
+        min_report_slack: The smallest slack of any report.
+        floor_activations: How often a slack was below the floor.
+        refused: Replies that were left out, if any were.
+        watch: What the reference watch saw, if anything.
+        communication: What was sent.
+        seconds: Of all rounds.
+        calibration_seconds: What the reference cost.
+        total_seconds: Both together.
+    """
+
+    setting: str
+    method: str
+    seed: int
+    machine: Mapping[str, str] = field(default_factory=dict)
+    rounds: int
+    weights: tuple[float, ...]
+    reference: tuple[float, ...] | None = None
+    min_report_slack: float | None = None
+    floor_activations: int = 0
+    refused: Refused | None = None
+    watch: Watched | None = None
+    communication: Communication
+    seconds: float
+    calibration_seconds: float
+    total_seconds: float
+
+    @classmethod
+    def read(cls, summary: Any) -> Summary:
+        """From the JSON object; anything else is a `ValueError` that says why."""
+        found = summary if isinstance(summary, Fields) else Fields(summary)
+        head: dict[str, Any] = {key: found.text(key) for key in ("setting", "method")}
+        head |= {"seed": found.whole("seed"), "rounds": found.whole("rounds", least=1)}
+        evaluation, weights = Evaluation.read(found), found.numbers("weights")
+        if len(weights) != len(evaluation.tasks):
+            raise ValueError("`weights` should be one for every task")
+        return cls(
+            **head,
+            **vars(evaluation),
+            weights=weights,
+            communication=_communication(found.object("communication")),
+            seconds=found.number("seconds"),
+            calibration_seconds=found.number("calibration_seconds"),
+            total_seconds=found.number("total_seconds"),
+            machine={key: found.text(key) for key in MACHINE if key in found},
+            reference=found.numbers("reference") if "reference" in found else None,
+            min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
+            floor_activations=found.whole("floor_activations") if "floor_activations" in found else 0,
+            refused=_refused(found.object("refused")) if "refused" in found else None,
+            watch=_watched(found.object("watch")) if "watch" in found else None,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `summary.json` has it."""
+        incidents: dict[str, Any] = {"refused": None if self.refused is None else asdict(self.refused)}
+        if self.watch is not None:
+            raised = [{"round": each.round, "reference": list(each.reference)} for each in self.watch.raised]
+            incidents["watch"] = asdict(self.watch) | {"raised": raised}
+        return {
+            "setting": self.setting,
+            "method": self.method,
+            "seed": self.seed,
+            **self.machine,
+            "rounds": self.rounds,
+            **super().as_dict(),
+            "weights": list(self.weights),
+            "reference": None if self.reference is None else list(self.reference),
+            "min_report_slack": self.min_report_slack,
+            "floor_activations": self.floor_activations,
+            **{key: value for key, value in incidents.items() if value is not None},
+            "communication": asdict(self.communication),
+            "seconds": self.seconds,
+            "calibration_seconds": self.calibration_seconds,
+            "total_seconds": self.total_seconds,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Its numbers and names in one flat row, for a table of many runs."""
+        weights = zip(self.tasks, self.weights, strict=True)
+        plain = {key: value for key, value in self.as_dict().items() if not isinstance(value, list | dict)}
+        by_task = dict(self.scalars()) | {f"weights/{task.name}": weight for task, weight in weights}
+        return plain | by_task | asdict(self.communication)
+
+    @property
+    def incidents(self) -> list[str]:
+        """What went wrong in a run that nevertheless ended: replies left out, slacks that were too small."""
+        lines = []
+        if self.refused is not None:
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in self.refused.reasons.items())
+            again = f", {self.refused.repeated_rounds} rounds repeated" if self.refused.repeated_rounds else ""
+            lines.append(f"{self.refused.replies} replies left out in {self.refused.rounds} rounds ({reasons}){again}")
+        if said := self._too_low():
+            lines.append(said)
+        return lines
+
+    def warn(self) -> None:
+        """Warn a caller whom nobody else tells that the reference did not hold, unless it was raised as asked."""
+        said = self._too_low()
+        if said and self.watch is not None and not self.watch.raised:
+            run = f"{self.method} seed {self.seed}"
+            warnings.warn(f"{run}: {said}. Calibrate it anew, or with a larger margin.", stacklevel=3)
+
+    def _too_low(self) -> str:
+        """What is to be said about the reference, as a sentence without its end; empty where it held."""
+        if self.watch is None:
+            return ""
+        count, raised = self.watch.rounds, ", ".join(str(each.round) for each in self.watch.raised)
+        return (
+            f"the reference was too low in {count} round{'s' if count > 1 else ''}, first in round "
+            f"{self.watch.first_round}, lowest slack {self.watch.lowest_slack:.4g}"
+            + (f"; raised in round {raised}" if raised else "")
+        )
 
 
 def summarise(
@@ -32,81 +192,77 @@ def summarise(
     setting: str,
     method: str,
     seed: int,
-    machine: dict[str, Any],
+    machine: Mapping[str, str],
     participants: int,
     parameters: int,
-    history: Sequence[dict[str, Any]],
+    rounds: Sequence[Round],
     reference: Reference | None,
-) -> dict[str, Any]:
-    """The final evaluation, the weights, the diagnostics of the reference, and what was sent.
-
-    Accuracies are percentages. `calibration_bytes` and `calibration_seconds` are what the reference cost, and
-    `total_bytes` and `total_seconds` include them.
-    """
-    final = evaluations(history)[-1]["evaluation"]
-    down, up = (sum(record[key] for record in history) for key in ("downlink_bytes", "uplink_bytes"))
-    seconds = sum(record["seconds"] for record in history)
-    slack = [min(record["slack"]) for record in history if "slack" in record]
-    # What the method adds to a plain exchange of the model, per client and round.
-    auxiliary = _auxiliary(history, participants, parameters)
+) -> Summary:
+    """The final evaluation, the weights, the diagnostics of the reference, and what was sent."""
+    final = next(round.evaluation for round in reversed(rounds) if round.evaluation is not None)
+    down, up = sum(round.downlink_bytes for round in rounds), sum(round.uplink_bytes for round in rounds)
+    seconds = sum(round.seconds for round in rounds)
+    slack = [min(round.slack) for round in rounds if round.slack]
     calibration_bytes = reference.cost.traffic.total if reference else 0
     calibration_seconds = reference.cost.seconds if reference else 0.0
-    return {
-        "setting": setting,
-        "method": method,
-        "seed": seed,
-        **machine,
-        "rounds": len(history),
-        **{key: final[key] for key in ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "tasks")},
-        "weights": history[-1]["weights"],
-        "reference": list(reference.values) if reference else None,
-        "min_report_slack": min(slack) if slack else None,
-        "floor_activations": sum(record.get("floored", 0) for record in history),
-        **_incidents(history),
-        "communication": {
-            "downlink_bytes": down,
-            "uplink_bytes": up,
-            "calibration_bytes": calibration_bytes,
-            "total_bytes": down + up + calibration_bytes,
-            "auxiliary_scalars_per_client_round": auxiliary,
-        },
-        "seconds": round(seconds, 3),
-        "calibration_seconds": round(calibration_seconds, 3),
-        "total_seconds": round(seconds + calibration_seconds, 3),
-    }
+    return Summary(
+        setting=setting,
+        method=method,
+        seed=seed,
+        machine=machine,
+        rounds=len(rounds),
+        **vars(final),
+        weights=rounds[-1].weights,
+        reference=reference.values if reference else None,
+        min_report_slack=min(slack) if slack else None,
+        floor_activations=sum(round.floored or 0 for round in rounds),
+        refused=_left_out(rounds),
+        watch=_seen(rounds),
+        communication=Communication(
+            downlink_bytes=down,
+            uplink_bytes=up,
+            calibration_bytes=calibration_bytes,
+            total_bytes=down + up + calibration_bytes,
+            auxiliary_scalars_per_client_round=_auxiliary(rounds, participants, parameters),
+        ),
+        seconds=round(seconds, 3),
+        calibration_seconds=round(calibration_seconds, 3),
+        total_seconds=round(seconds + calibration_seconds, 3),
+    )
 
 
-def _auxiliary(history: Sequence[dict[str, Any]], participants: int, parameters: int) -> float | None:
+def _auxiliary(rounds: Sequence[Round], participants: int, parameters: int) -> float | None:
     """Scalars beside the model, per client and round, from the rounds in which every client answered."""
-    whole = [record for record in history if "refused" not in record]
+    whole = [round for round in rounds if not round.refused]
     if not whole:
         return None
-    moved = sum(record["downlink_bytes"] + record["uplink_bytes"] for record in whole)
+    moved = sum(round.traffic.total for round in whole)
     auxiliary = moved / (BYTES_PER_SCALAR * participants * len(whole)) - 2 * parameters
     return int(auxiliary) if auxiliary == int(auxiliary) else auxiliary
 
 
-def _incidents(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the server left out, and what the reference watch saw; nothing of it where nothing happened."""
-    found: dict[str, Any] = {}
-    refused = [refusal for record in history for refusal in record.get("refused", ())]
-    if refused:
-        reasons = Counter(reason_kind(refusal["reason"]) for refusal in refused)
-        found["refused"] = {
-            "replies": len(refused),
-            "rounds": sum("refused" in record for record in history),
-            "repeated_rounds": sum("attempts" in record for record in history),
-            "reasons": dict(reasons.most_common()),
-        }
-    watched = [record for record in history if "watch" in record]
-    if watched:
-        found["watch"] = {
-            "rounds": len(watched),
-            "first_round": watched[0]["round"],
-            "lowest_slack": min(breach["slack"] for record in watched for breach in record["watch"]),
-            "raised": [{"round": r["round"], "reference": r["raised"]} for r in watched if "raised" in r],
-        }
-    return found
+def _left_out(rounds: Sequence[Round]) -> Refused | None:
+    refused = [refusal for round in rounds for refusal in round.refused]
+    if not refused:
+        return None
+    return Refused(
+        replies=len(refused),
+        rounds=sum(bool(round.refused) for round in rounds),
+        repeated_rounds=sum(round.attempts > 1 for round in rounds),
+        reasons=dict(Counter(reason_kind(refusal.reason) for refusal in refused).most_common()),
+    )
+
+
+def _seen(rounds: Sequence[Round]) -> Watched | None:
+    watched = [round for round in rounds if round.watch]
+    if not watched:
+        return None
+    return Watched(
+        rounds=len(watched),
+        first_round=watched[0].number,
+        lowest_slack=min(breach.slack for round in watched for breach in round.watch),
+        raised=tuple(Raised(round.number, round.raised) for round in watched if round.raised is not None),
+    )
 
 
 def reason_kind(reason: str) -> str:
@@ -114,24 +270,23 @@ def reason_kind(reason: str) -> str:
     return re.sub(r"\s*(of norm|loss of|of shape) .*", r" \1 …", reason) if re.search(r"\d", reason) else reason
 
 
-def objection(summary: Any) -> str | None:
-    """Why this is no summary of a run, in a few words; None where it is one."""
-    found = _mismatch(summary, SHAPE, "")
-    if found is None and not len(summary["tasks"]) == len(summary["weights"]) > 0:
-        return "`weights` should be one for every task"
-    return found
+def _communication(found: Fields) -> Communication:
+    key = "auxiliary_scalars_per_client_round"
+    return Communication(
+        downlink_bytes=found.whole("downlink_bytes"),
+        uplink_bytes=found.whole("uplink_bytes"),
+        calibration_bytes=found.whole("calibration_bytes"),
+        total_bytes=found.whole("total_bytes"),
+        auxiliary_scalars_per_client_round=found.number(key) if key in found else None,
+    )
 
 
-def _mismatch(value: Any, shape: Any, where: str) -> str | None:
-    match shape:
-        case dict():
-            if not isinstance(value, dict):
-                return f"`{where}` should be an object"
-            pairs = ((f"{where}.{key}" if where else key, value.get(key), each) for key, each in shape.items())
-            return next((found for name, inner, each in pairs if (found := _mismatch(inner, each, name))), None)
-        case [each]:
-            if not isinstance(value, list):
-                return f"`{where}` should be a list"
-            return next((found for i, v in enumerate(value) if (found := _mismatch(v, each, f"{where}[{i}]"))), None)
-    fits = is_number(value) if shape is NUMBER else type(value) is shape
-    return None if fits else f"`{where}` should be {'text' if shape is str else 'a number'}"
+def _refused(found: Fields) -> Refused:
+    reasons = found.object("reasons")
+    counts = {reason: reasons.whole(reason) for reason in reasons.but(())}
+    return Refused(found.whole("replies"), found.whole("rounds"), found.whole("repeated_rounds"), counts)
+
+
+def _watched(found: Fields) -> Watched:
+    raised = tuple(Raised(each.whole("round"), each.numbers("reference")) for each in found.objects("raised"))
+    return Watched(found.whole("rounds"), found.whole("first_round"), found.number("lowest_slack"), raised)

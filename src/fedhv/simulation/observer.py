@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from fedhv.simulation.rounds import Round
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedhv.simulation.record import Round
+
+
+class Progress(NamedTuple):
+    """How far a run of a study is: its label, its finished rounds, all its rounds, its last evaluated round."""
+
+    label: str
+    done: int
+    rounds: int
+    last: Round | None
 
 
 class Observer:
-    """Is told what happens; this one keeps silent."""
+    """Follows a run or a study; this one does nothing. Override what you want to know of."""
 
     def say(self, text: str) -> None:
         """Something that the user should know."""
@@ -19,6 +31,9 @@ class Observer:
 
     def stop(self) -> None:
         """The run is over."""
+
+    def runs(self, states: Sequence[Progress]) -> None:
+        """How far every run is, of a study whose runs go on at the same time."""
 
 
 class Forwarding(Observer):
@@ -43,6 +58,10 @@ class Forwarding(Observer):
         """Pass it on."""
         self._observer.stop()
 
+    def runs(self, states: Sequence[Progress]) -> None:
+        """Pass it on."""
+        self._observer.runs(states)
+
 
 class Announcing(Forwarding):
     """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
@@ -65,3 +84,8 @@ class Announcing(Forwarding):
         """Pass it on."""
         self._announce()
         super().start(label, rounds, done)
+
+    def runs(self, states: Sequence[Progress]) -> None:
+        """Pass it on."""
+        self._announce()
+        super().runs(states)

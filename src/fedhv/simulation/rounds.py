@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor
@@ -26,7 +26,8 @@ from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, worst_task
-from fedhv.support.errors import FedHVError, diverged
+from fedhv.simulation.record import Round, noted
+from fedhv.support.errors import FedHVError, InputError, diverged
 
 
 @dataclass(frozen=True)
@@ -70,36 +71,18 @@ class Plan:
         return number == self.rounds or (self.evaluate_every > 0 and number % self.evaluate_every == 0)
 
 
-@dataclass(frozen=True)
-class Round:
-    """One finished round, numbered from 1: the state after it and what it used and cost."""
+@dataclass(frozen=True, kw_only=True)
+class FinishedRound(Round):
+    """A round that has just ended: what the history keeps of it, and the state after it."""
 
-    number: int
     state: State
-    weights: tuple[float, ...]
-    traffic: Traffic
-    exchanges: int
-    evaluation: Evaluation | None
-    seconds: float = 0.0
-    refused: tuple[Refusal, ...] = ()
-    attempts: int = 1
     kept: Kept = field(default_factory=dict)
     """What the round's clients keep after it, until the run ends."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """One line of the history. `weights` are those that the round used, not those that it found."""
-        record: dict[str, Any] = {"round": self.number, **self.state.record, "weights": list(self.weights)}
-        record |= {
-            "downlink_bytes": self.traffic.down,
-            "uplink_bytes": self.traffic.up,
-            "exchanges": self.exchanges,
-            "seconds": round(self.seconds, 6),
-        }
-        if self.refused:
-            record["refused"] = [refusal.as_dict() for refusal in self.refused]
-        if self.attempts > 1:
-            record["attempts"] = self.attempts
-        return record | ({} if self.evaluation is None else {"evaluation": self.evaluation.as_dict()})
+    @property
+    def record(self) -> Round:
+        """What the history keeps: a state in memory for every round would be too much."""
+        return Round(**{each.name: getattr(self, each.name) for each in fields(Round)})
 
 
 @dataclass(frozen=True)
@@ -110,7 +93,7 @@ class Assess:
     reference: float
 
 
-Event = Call | Assess | Round | FedHVError
+Event = Call | Assess | FinishedRound | FedHVError
 """What a run hands out: something it waits for, a finished round, or why it cannot go on."""
 
 
@@ -165,18 +148,28 @@ def rounds(
         if plan.evaluates(t + 1):
             evaluation = yield Assess(state.model, plan.evaluation_reference)
             baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
-        yield Round(
+        yield FinishedRound(
             number=t + 1,
             state=state,
             # A method that finds its weights within the round says so in the record.
             weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
-            traffic=tally.traffic,
+            downlink_bytes=tally.traffic.down,
+            uplink_bytes=tally.traffic.up,
             exchanges=tally.exchanges,
             evaluation=evaluation,
             refused=tuple(tally.refused),
             attempts=tally.attempts,
             kept=tally.kept,
+            **_noted(method, state),
         )
+
+
+def _noted(method: Method, state: State) -> dict[str, Any]:
+    """What the method wants in the history."""
+    try:
+        return noted(state.record)
+    except ValueError as error:
+        raise InputError(f"Method '{method.label}': in the State's record {error}.") from None
 
 
 def _play(
@@ -249,7 +242,9 @@ def _worst_task(state: State, plan: Plan) -> Generator[Event, Any, str]:
     return f"At the last good model task '{worst.name}' has the largest test loss, {worst.loss:.4g}."
 
 
-def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0) -> Iterator[Round]:
+def simulate(
+    engine: Engine, method: Method, plan: Plan, state: State | None = None, start: int = 0
+) -> Iterator[FinishedRound]:
     """Run rounds `start + 1` … T on an engine and yield each as it ends."""
     state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
     run = rounds(engine.layout, engine.population, method, plan, state, start)
@@ -261,7 +256,7 @@ def simulate(engine: Engine, method: Method, plan: Plan, state: State | None = N
 
 def simulate_together(
     engine: Engine, runs: Sequence[Generator[Event, Any, None]], between: Callable[[], None] = lambda: None
-) -> Iterator[tuple[int, Round | FedHVError]]:
+) -> Iterator[tuple[int, FinishedRound | FedHVError]]:
     """Play several runs in step, so that the engine can answer their requests in one computation.
 
     `between` is called whenever all rounds that have ended together have been handed out, before the next is begun.
@@ -276,10 +271,10 @@ def simulate_together(
     while waiting:
         ended = False
         for i, event in list(waiting.items()):
-            if isinstance(event, Round):
+            if isinstance(event, FinishedRound):
                 ended = True
                 spent, seconds[i] = seconds[i], 0.0
-                yield i, replace(event, seconds=spent)
+                yield i, replace(event, seconds=round(spent, 6))
                 _advance(waiting, i, runs[i], None)
             elif isinstance(event, FedHVError):
                 del waiting[i]

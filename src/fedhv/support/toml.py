@@ -70,7 +70,7 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
     plain = {k: v for k, v in table.items() if v is not None and not isinstance(v, Mapping)}
     if path and (plain or not table):
         lines += ["", f"[{'.'.join(_key(part) for part in path)}]"]
-    lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines += [f"{_key(key)} = {value_text(value)}" for key, value in plain.items()]
     for key, value in table.items():
         if isinstance(value, Mapping):
             _write_table(value, (*path, key), lines)
@@ -78,10 +78,11 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 def _key(key: str) -> str:
     bare = key != "" and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else _value(key)
+    return key if bare else value_text(key)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A number, text or list as TOML writes it; `TypeError` for anything else."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -92,7 +93,7 @@ def _value(value: Any) -> str:
         case str():
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
-            return f"[{', '.join(_value(v) for v in value)}]"
+            return f"[{', '.join(value_text(v) for v in value)}]"
     raise TypeError(f"{type(value).__name__} has no place in a TOML file")
 
 

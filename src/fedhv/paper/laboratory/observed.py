@@ -112,7 +112,7 @@ def observe_engine(
                 losses = federation.losses(theta)
                 squared.append(float(federation.squared_gradient(theta, reference)))
                 lows.append((reference - losses).min())
-                errs.append(float(((np.array(finished.state.record["report"]) - losses) ** 2).max()))
+                errs.append(float(((np.array(finished.report) - losses) ** 2).max()))
                 theta = finished.state.model.double().cpu().numpy()
             averages.append(np.mean(squared))
             slacks.append(min(*lows, (reference - federation.losses(theta)).min()))

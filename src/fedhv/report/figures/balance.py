@@ -71,7 +71,7 @@ def slacks(setting: SettingStudy) -> Figure:
             each.set_ylabel("Slack  $r_i - \\hat{f}_i$")
             each.set_xlabel("Round")
         linear.set_ylim(bottom=min(0.0, linear.get_ylim()[0]))
-        floor = group.runs[0].parameter("floor")
+        floor = group.runs[0].record.parameters.get("floor")
         if is_number(floor) and floor > 0:
             log.axhline(floor, color="#222222", linewidth=1, linestyle=(0, (4, 2)), label=f"floor {floor:g}")
     letters(axes)

@@ -14,7 +14,7 @@ from fedhv.benchmarks import BENCHMARKS, load_benchmark
 from fedhv.report.escape import file_name
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
 from fedhv.report.figures.drawing import drawing, write_figure
-from fedhv.report.groups import SettingStudy, Study
+from fedhv.report.groups import SettingStudy, StudyData
 from fedhv.report.palette import Style, styles
 from fedhv.runs.config import setting_from_tables
 from fedhv.support.errors import FedHVError
@@ -32,7 +32,9 @@ def check_matplotlib() -> None:
         pass
 
 
-def write_figures(study: Study, folder: Path, jobs: int = 1, data: str | None = None) -> tuple[list[Path], list[str]]:
+def write_figures(
+    study: StudyData, folder: Path, jobs: int = 1, data: str | None = None
+) -> tuple[list[Path], list[str]]:
     """Every figure of every setting; returns the files and a note on each figure that could not be drawn.
 
     Args:
@@ -48,7 +50,7 @@ def write_figures(study: Study, folder: Path, jobs: int = 1, data: str | None = 
     for setting in study.settings:
         if any(group.counted for group in setting.groups):
             tasks.append(partial(_draw_setting, setting, looks, folder, names[setting.name]))
-        tasks.append(partial(_draw_benchmark, setting.runs[0].config, folder, names[setting.name], data))
+        tasks.append(partial(_draw_benchmark, setting.runs[0].record.config, folder, names[setting.name], data))
     if jobs == 1 or len(tasks) < 3:
         results = [task() for task in tasks]
     else:
@@ -117,7 +119,7 @@ def _draw_benchmark(
     return written, notes
 
 
-def prefixes(study: Study) -> dict[str, str]:
+def prefixes(study: StudyData) -> dict[str, str]:
     """A file prefix for every setting; none where there is only one."""
     if len(study.settings) == 1:
         return {study.settings[0].name: ""}

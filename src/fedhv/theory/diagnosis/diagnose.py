@@ -16,7 +16,7 @@ from fedhv.runs.job import one_thread
 from fedhv.support.errors import InputError
 from fedhv.theory.diagnosis.findings import Alternative, ModelFinding, alternatives, examine, margin_rows
 from fedhv.theory.diagnosis.measuring import Examiner, Population
-from fedhv.theory.diagnosis.reading import SOURCES, Run, read_run, stored_models
+from fedhv.theory.diagnosis.reading import SOURCES, FedHVRun, read_fedhv_run, stored_models
 from fedhv.theory.diagnosis.replay import engine_of, replay
 
 
@@ -33,7 +33,7 @@ class Diagnosis:
         notes: What is missing, and how the models came about.
     """
 
-    run: Run
+    run: FedHVRun
     models: tuple[ModelFinding, ...]
     margins: tuple[dict[str, Any], ...]
     alternatives: tuple[Alternative, ...]
@@ -56,8 +56,8 @@ class Diagnosis:
         run = self.run
         return {
             "setting": run.setting.name,
-            "method": run.method,
-            "seed": run.seed,
+            "method": run.record.method,
+            "seed": run.record.seed,
             "rounds": run.rounds,
             "planned_rounds": run.setting.training.rounds,
             "tasks": list(run.tasks),
@@ -123,7 +123,7 @@ def diagnose(
             f"Parameter `every` should be a whole number from 1, together with a replay. Found `every = {every}`"
             f"{'' if replayed else ' without a replay'}."
         )
-    run = read_run(Path(folder), data=data, problem=problem)
+    run = read_fedhv_run(Path(folder), data=data, problem=problem)
     with one_thread():
         measure = _replayed if replayed else _stored
         models, populations, notes = measure(run, tuple(checkpoints), every, device, progress)
@@ -144,7 +144,7 @@ Findings = tuple[list[ModelFinding], dict[int, Population], list[str]]
 
 
 def _stored(
-    run: Run, names: tuple[str, ...], every: int | None, device: str, progress: Callable[[int, int], None]
+    run: FedHVRun, names: tuple[str, ...], every: int | None, device: str, progress: Callable[[int, int], None]
 ) -> Findings:
     choice, _ = engine_of(run, device)
     client = Client(run.problem, choice.device)
@@ -164,7 +164,7 @@ def _stored(
 
 
 def _replayed(
-    run: Run, names: tuple[str, ...], every: int | None, device: str, progress: Callable[[int, int], None]
+    run: FedHVRun, names: tuple[str, ...], every: int | None, device: str, progress: Callable[[int, int], None]
 ) -> Findings:
     choice, notes = engine_of(run, device)
     every = every or max(1, run.rounds // 20)

@@ -23,7 +23,7 @@ def margins_figure(found: Diagnosis) -> Figure:
     figure, axes = panels(1, 1, 3.0)
     ax, run = axes[0], found.run
     rounds = np.arange(run.rounds)
-    slack = np.array([record["slack"] for record in run.records])
+    slack = run.slacks
     for i, (task, style) in enumerate(zip(run.tasks, task_styles(run.tasks), strict=True)):
         dash = linestyle(style)
         ax.plot(rounds, slack[:, i], color=style.colour, ls=dash, lw=1.1, alpha=0.75, label=f"{plain(task)}, estimated")

@@ -14,7 +14,7 @@ from fedhv.methods.weights import inverse_slack_weights, log_hypervolume
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.theory.barrier import slack_floor
 from fedhv.theory.diagnosis.measuring import Population
-from fedhv.theory.diagnosis.reading import Run
+from fedhv.theory.diagnosis.reading import FedHVRun
 from fedhv.theory.fairness import proportional_fairness_gap
 from fedhv.theory.hypervolume import gradient_by_identity
 from fedhv.theory.pareto import pareto_residual, residual_bound
@@ -75,7 +75,7 @@ class ModelFinding:
 
 
 def examine(
-    run: Run,
+    run: FedHVRun,
     t: int,
     source: str,
     population: Population,
@@ -129,7 +129,7 @@ def examine(
 
 
 def _staleness(
-    run: Run, t: int, losses: np.ndarray, weights: np.ndarray | None, before: np.ndarray | None
+    run: FedHVRun, t: int, losses: np.ndarray, weights: np.ndarray | None, before: np.ndarray | None
 ) -> tuple[float | None, float | None, float | None]:
     """Measured, bounded locally, bounded globally."""
     if weights is None:
@@ -148,17 +148,18 @@ def _staleness(
     return measured, float(pair(True).bound[1]), float(pair(False).bound[1])
 
 
-def margin_rows(run: Run, models: Sequence[ModelFinding]) -> list[dict[str, Any]]:
+def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str, Any]]:
     """Round by round what the server knew, and the truth where it was measured."""
     true = {model.round: model for model in models}
     rows = []
-    for t, record in enumerate(run.records):
-        row: dict[str, Any] = {"round": t + 1, "smallest_estimated_slack": min(record["slack"])}
+    told = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
+    for t in range(run.rounds):
+        row: dict[str, Any] = {"round": t + 1, "smallest_estimated_slack": min(run.slacks[t].tolist())}
         model = true.get(t)
         row["smallest_true_slack"] = None if model is None else model.smallest_slack
-        row["floored"] = record.get("floored", 0)
-        for kind in ("report", "slack", "weights"):
-            row |= {f"{kind}: {task}": value for task, value in zip(run.tasks, record[kind], strict=True)}
+        row["floored"] = run.floored[t]
+        for kind, values in told.items():
+            row |= {f"{kind}: {task}": value for task, value in zip(run.tasks, values[t].tolist(), strict=True)}
         if model is not None:
             row |= {f"true slack: {task}": value for task, value in zip(run.tasks, model.slack, strict=True)}
         rows.append(row)
@@ -190,7 +191,7 @@ class Alternative:
     current: bool
 
 
-def alternatives(run: Run, population: Population) -> list[Alternative]:
+def alternatives(run: FedHVRun, population: Population) -> list[Alternative]:
     """What a larger M or B_rep would change, at the losses of one model."""
     n, m = len(population.sizes), run.setting.federation.participants
     b = run.setting.training.batch_size

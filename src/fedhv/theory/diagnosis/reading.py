@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +21,9 @@ from fedhv.protocol.cohort import ReportBudget
 from fedhv.runs.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
 from fedhv.runs.config import Setting, setting_from_tables
 from fedhv.runs.history import NAME as HISTORY
-from fedhv.runs.history import read_history
-from fedhv.runs.reference import read_reference
+from fedhv.runs.record import MODEL, REFERENCE, Run, read_run
 from fedhv.runs.resolve import resolve
-from fedhv.support import toml
+from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, unknown
 
 SOURCES = ("start", "previous", "newest")
@@ -33,31 +31,31 @@ SOURCES = ("start", "previous", "newest")
 
 
 @dataclass(frozen=True)
-class Run:
-    r"""A FedHV run as its folder has it.
+class FedHVRun:
+    r"""A run of FedHV with its problem. Row t of an array is of round t + 1: it holds what is known at $\theta^t$.
 
     Attributes:
+        record: As its folder has it.
         folder: Where it is.
         setting: What it did.
         problem: The setting's, divided among its clients.
-        method: The method's name.
-        parameters: The method's, with B_rep and ρ_clip.
-        seed: Of everything random in it.
-        machine: Where and how it was computed.
         reference: r.
-        records: The history; round t + 1 holds the report at $\theta^t$ and the weights $w^t$.
+        reports: $\hat F^t$.
+        slacks: $r - \hat F^t$.
+        weights: $w^t$.
+        floored: How many slacks were below $\rho_{\rm clip}$.
         notes: What is missing from the folder.
     """
 
+    record: Run
     folder: Path
     setting: Setting
     problem: Problem
-    method: str
-    parameters: dict[str, Any]
-    seed: int
-    machine: dict[str, str]
     reference: tuple[float, ...]
-    records: tuple[dict[str, Any], ...]
+    reports: np.ndarray
+    slacks: np.ndarray
+    weights: np.ndarray
+    floored: tuple[int, ...]
     notes: tuple[str, ...]
 
     @property
@@ -68,18 +66,18 @@ class Run:
     @property
     def floor(self) -> float:
         r"""$\rho_{\rm clip}$."""
-        return float(self.parameters.get("floor", 1e-6))
+        return float(self.record.parameters.get("floor", 1e-6))
 
     @property
     def report(self) -> ReportBudget:
         r"""$B_{\rm rep}$."""
-        budget: ReportBudget = self.parameters.get("report", "all")
+        budget: ReportBudget = self.record.parameters.get("report", "all")
         return budget
 
     @property
     def rounds(self) -> int:
         """How many are in the history."""
-        return len(self.records)
+        return len(self.weights)
 
     @property
     def finished(self) -> bool:
@@ -90,19 +88,19 @@ class Run:
     def start(self) -> State:
         """The state before the first round."""
         m = len(self.tasks)
-        theta = initial_model(self.problem.model, torch_seed(self.seed, Purpose.MODEL))
+        theta = initial_model(self.problem.model, torch_seed(self.record.seed, Purpose.MODEL))
         return State(theta, torch.full((m,), 1 / m))
 
     def reported(self, t: int) -> np.ndarray | None:
         r"""$\hat F^t$, where the history has it."""
-        return np.array(self.records[t]["report"]) if 0 <= t < self.rounds else None
+        return self.reports[t] if 0 <= t < self.rounds else None
 
     def used_weights(self, t: int) -> np.ndarray | None:
         """$w^t$, where the history has it."""
-        return np.array(self.records[t]["weights"]) if 0 <= t < self.rounds else None
+        return self.weights[t] if 0 <= t < self.rounds else None
 
 
-def read_run(folder: Path, *, data: str | None = None, problem: Problem | None = None) -> Run:
+def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | None = None) -> FedHVRun:
     """A run of FedHV, finished or going on.
 
     Args:
@@ -110,24 +108,16 @@ def read_run(folder: Path, *, data: str | None = None, problem: Problem | None =
         data: The folder of the datasets.
         problem: The run's problem, where it was one of your own.
     """
-    path = folder / "config.toml"
-    if not path.is_file():
-        found = f"{path.name} is missing" if folder.is_dir() else "there is no such folder"
-        raise InputError(f"{folder} holds no run: {found}. Name the folder of one run.")
-    config = toml.read(path)
-    try:
-        method, seed = str(config["run"]["method"]), int(config["run"]["seed"])
-        tables = dict(config["setting"])
-        parameters = dict(dict(tables.pop("methods", {})).get(method, {}))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is not of a run: expected [run] and [setting] with all their keys ({error!r})."
-        ) from None
-    setting = setting_from_tables(tables)
-    records, notes = _history(folder, method)
-    if not (folder / "reference.toml").is_file():
-        raise InputError(f"{folder / 'reference.toml'} is missing: without the reference there are no slacks.")
-    reference = read_reference(folder / "reference.toml")
+    run = read_run(folder)
+    setting = setting_from_tables({key: value for key, value in run.table("setting").items() if key != "methods"})
+    rounds, notes = run.rounds, []
+    _check_rounds(run, folder)
+    notes += _incidents(rounds)
+    if (folder / HISTORY).read_bytes()[-1:] != b"\n":
+        notes.append(f"The last line of {HISTORY} was cut short: only rounds 1 to {len(rounds)} are known.")
+    reference = run.reference
+    if reference is None:
+        raise InputError(f"{folder / REFERENCE} is missing: without the reference there are no slacks.")
     if problem is None and setting.benchmark == "given":
         raise InputError(
             f"The run in {folder} is on a problem of your own, which its folder does not hold. "
@@ -135,63 +125,61 @@ def read_run(folder: Path, *, data: str | None = None, problem: Problem | None =
         )
     divided = problem if problem is not None else resolve(setting, data=data)[1]
     reference.check(tuple(task.name for task in divided.tasks))
-    if len(records) < setting.training.rounds:
-        notes.append(f"The run has {len(records)} of {setting.training.rounds} rounds so far.")
-    return Run(
+    if len(rounds) < setting.training.rounds:
+        notes.append(f"The run has {len(rounds)} of {setting.training.rounds} rounds so far.")
+    return FedHVRun(
+        record=run,
         folder=folder,
         setting=setting,
         problem=divided,
-        method=method,
-        parameters=parameters,
-        seed=seed,
-        machine=dict(config.get("machine", {})),
         reference=reference.values,
-        records=tuple(records),
+        reports=np.array([round.report for round in rounds]),
+        slacks=np.array([round.slack for round in rounds]),
+        weights=np.array([round.weights for round in rounds]),
+        floored=tuple(round.floored or 0 for round in rounds),
         notes=tuple(notes),
     )
 
 
-def _history(folder: Path, method: str) -> tuple[list[dict[str, Any]], list[str]]:
-    records, notes = read_history(folder), []
-    if not records:
+def _check_rounds(run: Run, folder: Path) -> None:
+    """Refuse a history that is not FedHV's from its first round on."""
+    if not run.rounds:
         raise InputError(f"{folder} has no finished round: {HISTORY} is missing or empty.")
-    for expected, record in enumerate(records, start=1):
-        if record["round"] != expected:
+    for expected, round in enumerate(run.rounds, start=1):
+        if round.number != expected:
             raise InputError(
-                f"{folder / HISTORY}: round {expected} is missing; round {record['round']} stands in its place."
+                f"{folder / HISTORY}: round {expected} is missing; round {round.number} stands in its place."
             )
-        lacks = [key for key in ("report", "slack", "weights") if key not in record]
-        if lacks:
-            raise InputError(
-                f"The run in {folder} ({method}) has no {lacks[0]} in round {expected} of its history. "
-                "Only FedHV's rounds can be diagnosed: they carry reports, slacks and weights."
-            )
-    notes += _incidents(records)
-    if (folder / HISTORY).read_bytes()[-1:] != b"\n":
-        notes.append(f"The last line of {HISTORY} was cut short: only rounds 1 to {len(records)} are known.")
-    return records, notes
+        for what, values in (("report", round.report), ("slack", round.slack)):
+            if values is None or len(values) != len(round.weights):
+                raise InputError(
+                    f"The run in {folder} ({run.method}) has no {what} in round {expected} of its history. "
+                    "Only FedHV's rounds can be diagnosed: they carry reports, slacks and weights."
+                )
 
 
-def _incidents(records: list[dict[str, Any]]) -> list[str]:
+def _incidents(rounds: Sequence[Round]) -> list[str]:
     """What a reader of the numbers should know: a reference that was too low or was raised, clients left out."""
-    watched = [record for record in records if record.get("watch")]
+    watched = [round for round in rounds if round.watch]
     notes = []
     if watched:
-        lowest = min(float(breach["slack"]) for record in watched for breach in record["watch"])
+        lowest = min(breach.slack for round in watched for breach in round.watch)
         notes.append(
-            f"The reference watch saw {len(watched)} rounds with too little slack, first round {watched[0]['round']}, "
+            f"The reference watch saw {len(watched)} rounds with too little slack, first round {watched[0].number}, "
             f"lowest slack {lowest:.4g}: calibrate with a larger margin."
         )
-    raised = [str(record["round"]) for record in records if "raised" in record]
+    raised = [str(round.number) for round in rounds if round.raised is not None]
     if raised:
         notes.append(f"The reference was raised in round {', '.join(raised)}; measured here is against the first one.")
-    out = sum(len(record.get("refused", ())) for record in records)
+    out = sum(len(round.refused) for round in rounds)
     if out:
         notes.append(f"{out} replies were left out: the bounds on reports assume that the whole cohort answers.")
     return notes
 
 
-def stored_models(run: Run, layout: Layout, names: tuple[str, ...]) -> tuple[list[tuple[str, Checkpoint]], list[str]]:
+def stored_models(
+    run: FedHVRun, layout: Layout, names: tuple[str, ...]
+) -> tuple[list[tuple[str, Checkpoint]], list[str]]:
     """The named models that the folder has, in the order of rounds, and notes on those it has not."""
     for name in names:
         if name not in SOURCES:
@@ -223,12 +211,12 @@ def stored_models(run: Run, layout: Layout, names: tuple[str, ...]) -> tuple[lis
     return [first[t] for t in sorted(first)], notes
 
 
-def _checkpoint(run: Run, name: str) -> Checkpoint | None:
+def _checkpoint(run: FedHVRun, name: str) -> Checkpoint | None:
     return read_checkpoint(run.folder / name, run.start) if (run.folder / name).exists() else None
 
 
-def _final(run: Run, layout: Layout) -> Checkpoint | None:
-    path = run.folder / "model.safetensors"
+def _final(run: FedHVRun, layout: Layout) -> Checkpoint | None:
+    path = run.folder / MODEL
     if not path.exists():
         return None
     try:

@@ -13,15 +13,15 @@ from fedhv.methods import make_method
 from fedhv.methods.base import State, with_reference
 from fedhv.simulation.rounds import simulate
 from fedhv.support.errors import FedHVError, InputError
-from fedhv.theory.diagnosis.reading import Run
+from fedhv.theory.diagnosis.reading import FedHVRun
 
 TOLERANCE = 1e-2
 """Another machine rounds otherwise, and training amplifies it; what differs by more is another run."""
 
 
-def engine_of(run: Run, device: str = "auto") -> tuple[Choice, list[str]]:
+def engine_of(run: FedHVRun, device: str = "auto") -> tuple[Choice, list[str]]:
     """The run's own engine, device and precision where they can be had here."""
-    asked = {key: str(run.machine.get(key, "auto")) for key in ("engine", "device", "precision")}
+    asked = {key: str(run.record.machine.get(key, "auto")) for key in ("engine", "device", "precision")}
     if device != "auto":
         asked |= {"device": device, "precision": "auto"}
     try:
@@ -30,17 +30,16 @@ def engine_of(run: Run, device: str = "auto") -> tuple[Choice, list[str]]:
         return choose_engine(device=device), [f"Replayed on another machine than the run's: {error}"]
 
 
-def replay(run: Run, engine: Engine) -> Iterator[tuple[int, State, float]]:
+def replay(run: FedHVRun, engine: Engine) -> Iterator[tuple[int, State, float]]:
     """(t, the state after t rounds, how far the replay has differed from the history so far), t = 0 … T."""
-    method = with_reference(make_method(run.method, run.parameters), run.reference)
-    plan = replace(run.setting.plan(method, run.seed, rounds=run.rounds), evaluate_every=0)
+    method = with_reference(make_method(run.record.method, run.record.parameters), run.reference)
+    plan = replace(run.setting.plan(method, run.record.seed, rounds=run.rounds), evaluate_every=0)
     differs = 0.0
     yield 0, method.start(run.start.model.to(engine.device), len(run.tasks)), differs
     for finished in simulate(engine, method, plan):
-        record = run.records[finished.number - 1]
-        for key in ("report", "weights"):
-            was, now = np.array(record[key]), np.array(finished.as_dict()[key])
-            differs = max(differs, float((np.abs(now - was) / np.abs(was).max()).max()))
+        t = finished.number - 1
+        for was, now in ((run.reports[t], finished.report), (run.weights[t], finished.weights)):
+            differs = max(differs, float((np.abs(np.array(now) - was) / np.abs(was).max()).max()))
         if not differs <= TOLERANCE:
             raise FedHVError(
                 f"The replay differs from the history by {differs:.2g} (relative) in round {finished.number}: the "

@@ -19,7 +19,7 @@ def models_table(found: Diagnosis) -> Table:
     if len(models) > MOST_MODELS:
         step = (len(models) - 1) / (MOST_MODELS - 1)
         models = [models[round(i * step)] for i in range(MOST_MODELS)]
-    title = escape(f"{run.method} on {run.setting.name}, seed {run.seed}: {run.rounds} rounds")
+    title = escape(f"{run.record.method} on {run.setting.name}, seed {run.record.seed}: {run.rounds} rounds")
     table = Table(box=box.SIMPLE_HEAD, title=title)
     table.add_column("after round", no_wrap=True)
     for model in models:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from rich import progress as bars
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedhv.protocol.evaluation import Evaluation
 from fedhv.runs.folder import holds_run
-from fedhv.runs.study import AnnouncingStudy, Progress, StudyObserver
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.observer import Announcing, Forwarding, Observer, Progress
+from fedhv.simulation.record import Round
+from fedhv.support.files import make_folder
 from fedhv.support.terminal import say_line
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -26,7 +29,7 @@ WIDE = 100
 """So many columns have room for a bar beside what matters: rounds, accuracies, weights and the time left."""
 
 
-class Bars(StudyObserver):
+class Bars(Observer):
     """One bar for every run that is going on, with accuracies, weights and the time left."""
 
     def __init__(self, console: Console) -> None:
@@ -51,8 +54,8 @@ class Bars(StudyObserver):
     def round(self, round: Round) -> None:
         """Move the bar."""
         if round.evaluation is not None:
-            self._accuracy = _accuracy(round.evaluation.mean_accuracy, round.evaluation.worst_accuracy)
-        text = f"{self._accuracy}  w {_weights(round.weights)}{_incidents(round)}"
+            self._accuracy = _accuracy(round.evaluation)
+        text = f"{self._accuracy}  w {_weights(round.weights)}{incidents(round)}"
         self._update(self._label, round.number, self._rounds, text)
 
     def stop(self) -> None:
@@ -87,7 +90,7 @@ class Bars(StudyObserver):
         self._progress.update(self._bars[label], completed=done, text=text)
 
 
-class Lines(StudyObserver):
+class Lines(Observer):
     """For logs: what is said, a line for every run that ends, and a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
@@ -109,10 +112,10 @@ class Lines(StudyObserver):
     def round(self, round: Round) -> None:
         """Say how far it is, from time to time."""
         if round.evaluation is not None:
-            self._accuracy = _accuracy(round.evaluation.mean_accuracy, round.evaluation.worst_accuracy)
+            self._accuracy = _accuracy(round.evaluation)
         if self._due() or round.number == self._rounds:
             seen = f"{self._accuracy}, " if self._accuracy else ""  # nothing before the first evaluation
-            text = f"{seen}w {_weights(round.weights)}{_incidents(round)}"
+            text = f"{seen}w {_weights(round.weights)}{incidents(round)}"
             self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def stop(self) -> None:
@@ -133,7 +136,7 @@ class Lines(StudyObserver):
             label, done, rounds, last = going[0]
             self.say(_line(f"{label}: round {done}/{rounds}", last))
             return
-        named = [f"{label} {done}/{rounds}{_incidents_of(last)}" for label, done, rounds, last in going[:NAMED]]
+        named = [f"{label} {done}/{rounds}{incidents(last)}" for label, done, rounds, last in going[:NAMED]]
         others = f" and {len(going) - NAMED} more" if len(going) > NAMED else ""
         self.say(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
 
@@ -144,24 +147,47 @@ class Lines(StudyObserver):
         return True
 
 
-def observer(console: Console, quiet: bool) -> StudyObserver:
-    """What suits the terminal."""
+def observer(console: Console, quiet: bool) -> Observer:
+    """For a command: bars on a terminal, lines in a log."""
     if quiet:
-        return StudyObserver()
+        return Observer()
     return Bars(console) if console.is_terminal else Lines(console)
 
 
-def starting_anew(watch: StudyObserver, folder: Path, resume: bool) -> StudyObserver:
+def shown(quiet: bool = False) -> Observer:
+    """For a call from Python: bars in a terminal and in a notebook, nothing where the output is neither."""
+    output = Console()
+    if quiet:
+        return Observer()
+    if output.is_jupyter:  # bars need a widget there
+        return Bars(output) if find_spec("ipywidgets") else Lines(output)
+    return Bars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
+
+
+def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
     """Before anything else say that there is nothing to resume, so that a mistyped folder is seen.
 
     It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
     """
     anew = resume and not holds_run(folder)
-    return AnnouncingStudy(watch, f"{folder} holds no run to resume: starting it from the first round." if anew else "")
+    return Announcing(watch, f"{folder} holds no run to resume: starting it from the first round." if anew else "")
 
 
-def _accuracy(mean: float, worst: float) -> str:
-    return f"mean {mean:.1f} % worst {worst:.1f} %"
+class MakingFolder(Forwarding):
+    """Makes a folder as soon as something starts: bad input leaves none, and a bad path is found before the work."""
+
+    def __init__(self, observer: Observer, folder: Path) -> None:
+        super().__init__(observer)
+        self._folder = folder
+
+    def say(self, text: str) -> None:
+        """Pass it on: what is said first is what will be done."""
+        make_folder(self._folder)
+        super().say(text)
+
+
+def _accuracy(evaluation: Evaluation) -> str:
+    return f"mean {evaluation.mean_accuracy:.1f} % worst {evaluation.worst_accuracy:.1f} %"
 
 
 def _weights(weights: Sequence[float]) -> str:
@@ -169,38 +195,25 @@ def _weights(weights: Sequence[float]) -> str:
     return shown + (" …" if len(weights) > 5 else "")
 
 
-def _incidents(round: Round) -> str:
-    """Who was left out of a round, and what the reference watch saw in it; mostly nothing."""
-    record = round.state.record
-    return incidents(len(round.refused), round.attempts, record.get("watch", ()), "raised" in record)
-
-
-def incidents(refused: int, attempts: int, watch: Sequence[Mapping[str, Any]], raised: bool) -> str:
-    """The same as a few words."""
-    text = f"  {refused} left out" if refused else ""
-    text += f"  attempt {attempts}" if attempts > 1 else ""
-    if watch:
-        worst = min(watch, key=lambda breach: float(breach["slack"]))
-        text += f"  ! {worst['event']}, slack {worst['slack']:.3g}{', reference raised' if raised else ''}"
+def incidents(round: Round | None) -> str:
+    """Who was left out of a round, and what the reference watch saw in it, in a few words; mostly nothing."""
+    if round is None:
+        return ""
+    text = f"  {len(round.refused)} left out" if round.refused else ""
+    text += f"  attempt {round.attempts}" if round.attempts > 1 else ""
+    if round.watch:
+        worst = min(round.watch, key=lambda breach: breach.slack)
+        raised = ", reference raised" if round.raised is not None else ""
+        text += f"  ! {worst.event}, slack {worst.slack:.3g}{raised}"
     return text
 
 
-def _incidents_of(record: dict[str, Any] | None) -> str:
-    """The same of a round in the history."""
-    if record is None:
+def _line(text: str, round: Round | None) -> str:
+    return f"{text}, {_describe(round)}" if round is not None else text  # nothing before the first evaluation
+
+
+def _describe(round: Round | None) -> str:
+    if round is None or round.evaluation is None:
         return ""
-    return incidents(
-        len(record.get("refused", ())), record.get("attempts", 1), record.get("watch", ()), "raised" in record
-    )
-
-
-def _line(text: str, record: dict[str, Any] | None) -> str:
-    return f"{text}, {_describe(record)}" if record is not None else text  # nothing before the first evaluation
-
-
-def _describe(record: dict[str, Any] | None) -> str:
-    if record is None:
-        return ""
-    evaluation = record["evaluation"]
-    text = _accuracy(evaluation["mean_accuracy"], evaluation["worst_accuracy"])
-    return f"{text}  w {_weights(record['weights'])}{_incidents_of(record)}"
+    text = _accuracy(round.evaluation)
+    return f"{text}  w {_weights(round.weights)}{incidents(round)}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.runs.reference_watch import too_low
+from fedhv.runs.summary import Summary
 from fedhv.support.statistics import Spread, ranks
 from fedhv.support.terminal import natural_width
 
@@ -25,51 +24,39 @@ TASKS = "tasks"
 LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
 """Where a terminal is too narrow for all columns; the accuracies stay."""
 
-Value = Callable[[dict[str, Any]], float]
+Value = Callable[[Summary], float]
 """A number of a run's summary."""
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
+def summary_table(summary: Summary) -> Table:
     """One run."""
-    title = escape(f"{summary['method']} on {summary['setting']}, seed {summary['seed']}")
+    title = escape(f"{summary.method} on {summary.setting}, seed {summary.seed}")
     table = Table(box=box.SIMPLE_HEAD, title=title)
     for heading in ("task", "accuracy %", "loss", "weight"):
         table.add_column(heading, justify="left" if heading == "task" else "right")
-    for task, weight in zip(summary["tasks"], summary["weights"], strict=True):
-        table.add_row(Text(task["name"]), f"{task['accuracy']:.2f}", f"{task['loss']:.4f}", f"{weight:.3f}")
+    for task, weight in zip(summary.tasks, summary.weights, strict=True):
+        table.add_row(Text(task.name), f"{task.accuracy:.2f}", f"{task.loss:.4f}", f"{weight:.3f}")
     table.add_section()
-    table.add_row("mean", f"{summary['mean_accuracy']:.2f}", f"{summary['mean_loss']:.4f}", "")
-    table.add_row("worst", f"{summary['worst_accuracy']:.2f}", "", "")
-    sent = summary["communication"]
+    table.add_row("mean", f"{summary.mean_accuracy:.2f}", f"{summary.mean_loss:.4f}", "")
+    table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")
+    sent = summary.communication
     table.caption = (
-        f"{summary['rounds']} rounds in {summary['seconds']:.1f} s, hypervolume {summary['hypervolume']:.3f}; "
-        f"{megabytes(sent['downlink_bytes'])} down, {megabytes(sent['uplink_bytes'])} up"
-        + (f", calibration {megabytes(sent['calibration_bytes'])}" if sent["calibration_bytes"] else "")
-        + "".join(f"\n{line}" for line in incidents(summary))
+        f"{summary.rounds} rounds in {summary.seconds:.1f} s, hypervolume {summary.hypervolume:.3f}; "
+        f"{megabytes(sent.downlink_bytes)} down, {megabytes(sent.uplink_bytes)} up"
+        + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
+        + "".join(f"\n{line}" for line in summary.incidents)
     )
     return table
 
 
-def incidents(summary: dict[str, Any]) -> list[str]:
-    """What went wrong in a run that nevertheless ended: replies left out, slacks that were too small."""
-    lines = []
-    if refused := summary.get("refused"):
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in refused["reasons"].items())
-        again = f", {refused['repeated_rounds']} rounds repeated" if refused["repeated_rounds"] else ""
-        lines.append(f"{refused['replies']} replies left out in {refused['rounds']} rounds ({reasons}){again}")
-    if said := too_low(summary):
-        lines.append(said)
-    return lines
-
-
-def comparison_table(summaries: Sequence[dict[str, Any]], width: int) -> Table:
+def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Mean ± sample standard deviation over seeds; the best in bold, the second underlined.
 
     What does not fit into `width` is left out, the least important first: never a method's name.
     """
-    methods = list(dict.fromkeys(summary["method"] for summary in summaries))
-    runs = {name: [s for s in summaries if s["method"] == name] for name in methods}
-    title = escape(f"{summaries[0]['setting']}, {_seeds(summaries)}")
+    methods = list(dict.fromkeys(summary.method for summary in summaries))
+    runs = {name: [s for s in summaries if s.method == name] for name in methods}
+    title = escape(f"{summaries[0].setting}, {_seeds(summaries)}")
     columns, left_out = _columns(runs), []
     table = _compared(title, methods, columns)
     for part in LEFT_OUT_FIRST:
@@ -92,7 +79,7 @@ class _Column:
     cells: dict[str, Text]
 
 
-def _columns(runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[_Column]:
+def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
     def column(part: str, heading: str, value: Value, higher: bool | None, digits: int) -> _Column:
         spreads = {name: Spread.of([value(summary) for summary in own]) for name, own in runs.items()}
         if higher is None:
@@ -102,17 +89,17 @@ def _columns(runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[_Column]:
         return _Column(part, heading, {name: Text(s.text(digits), styles[name]) for name, s in spreads.items()})
 
     def accuracy(i: int) -> Value:
-        return lambda summary: float(summary["tasks"][i]["accuracy"])
+        return lambda summary: summary.tasks[i].accuracy
 
     def metric(key: str) -> Value:
-        return lambda summary: float(summary[key])
+        return lambda summary: float(getattr(summary, key))
 
     (first, *_), *_ = runs.values()
     return [
         *(column(heading.split()[0], heading, metric(key), higher, digits) for key, heading, higher, digits in COLUMNS),
-        *(column(TASKS, f"{task['name']} %", accuracy(i), True, 1) for i, task in enumerate(first["tasks"])),
-        column("MB", "MB", lambda summary: float(summary["communication"]["total_bytes"]) / 1e6, None, 1),
-        column("s", "s", metric("total_seconds"), None, 1),
+        *(column(TASKS, f"{task.name} %", accuracy(i), True, 1) for i, task in enumerate(first.tasks)),
+        column("MB", "MB", lambda summary: summary.communication.total_bytes / 1e6, None, 1),
+        column("s", "s", lambda summary: summary.total_seconds, None, 1),
     ]
 
 
@@ -127,7 +114,7 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) ->
     return table
 
 
-def _caption(runs: Mapping[str, Sequence[dict[str, Any]]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:
+def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:
     costs = [column.part for column in columns if column.part in ("MB", "s")]
     said = [
         "mean ± sample standard deviation" if any(len(own) > 1 for own in runs.values()) else "",
@@ -143,6 +130,6 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.2f} MB"
 
 
-def _seeds(summaries: Sequence[dict[str, Any]]) -> str:
-    seeds = list(dict.fromkeys(summary["seed"] for summary in summaries))
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {summaries[0]['rounds']} rounds"
+def _seeds(summaries: Sequence[Summary]) -> str:
+    seeds = list(dict.fromkeys(summary.seed for summary in summaries))
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {summaries[0].rounds} rounds"

@@ -1,0 +1,260 @@
+"""The three calls: `run`, `calibrate` and `compare`, with the same arguments under the same names."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedhv.engines import Choice, choose_engine
+from fedhv.engines.rehearsal import rehearse
+from fedhv.methods import METHODS, FedHV, Method
+from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.problem.problem import Problem
+from fedhv.report.compared import Study
+from fedhv.report.progress import shown
+from fedhv.runs.calibration import calibrated_under, find_reference
+from fedhv.runs.config import Setting, as_overrides
+from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.runs.job import Job
+from fedhv.runs.prepare import prepare
+from fedhv.runs.record import Run
+from fedhv.runs.reference import Reference
+from fedhv.runs.resolve import resolve, resolve_reference, resolve_setting
+from fedhv.runs.study import check_executor, run_study
+from fedhv.simulation.observer import Announcing, Observer
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import as_seed
+
+
+def run(
+    what: str | Setting | Problem,
+    method: str | Method = "fedhv",
+    *,
+    seed: int = 0,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    engine: str | Choice = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    reference: str | Path | Reference | Sequence[float] | None = None,
+    resume: bool = False,
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """One method on one setting, or on a problem of your own.
+
+    Args:
+        what: A setting's name or TOML file, a `Setting`, or a `Problem`.
+        method: A method's name, "package.module:Class", or a `Method`.
+        seed: Of everything random in the run.
+        rounds: Instead of the setting's.
+        out: The run's folder; nothing is written without one.
+        engine: "auto", an engine's name, or a `Choice` that makes an engine of its own.
+        device: "auto", "cpu" or "cuda".
+        precision: "auto", "float32", "tf32" or "bf16".
+        reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
+            Without one it is calibrated first.
+        resume: Go on with the run in `out`; a finished one is returned as it is.
+        override: `section.key=value` changes of the setting, as on the command line.
+        data: The folder of the datasets.
+        observer: Follows the run, instead of the progress bar.
+        quiet: Show no progress. It is shown in a terminal and in a notebook, and nowhere else.
+        settings: Keys of the setting's tables: `participants=3, local_steps=5, batch_size=16`.
+    """
+    seed = as_seed(seed)
+    setting, problem = resolve(what, [*as_overrides(settings), *_listed(override)], rounds, data)
+    chosen = setting.chosen(method)
+    given = resolve_reference(reference, setting, problem)
+    if given is not None and not takes_reference(chosen):
+        raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
+    rehearse(problem)
+    if isinstance(engine, Choice):
+        choice = engine
+    else:
+        choice = choose_engine(engine, device, precision, problem, setting.plan(chosen, seed))
+    job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
+    if given is None and needs_reference(chosen):
+        calibrated_under(setting, problem, data)  # bad input is found before anything is written
+    job.open(resume)
+    with _watched(observer, quiet, choice) as watch:
+        ready = prepare(job, watch, data)
+        finished = ready if isinstance(ready, Run) else ready.execute(watch)
+    if observer is None:
+        finished.summary.warn()
+    return finished
+
+
+def calibrate(
+    what: str | Setting | Problem,
+    method: str | Method = FedHV.name,
+    *,
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    engine: str | Choice = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Reference:
+    """FedHV's reference: uniform-weight rounds, the componentwise maximum of the reports, plus a margin.
+
+    Args:
+        what: As for `run`. The setting's `[calibration]` says how many rounds, which seeds and which margin, and may
+            name another setting to calibrate under.
+        method: Whose learning rates are used.
+        seeds: One calibration run for each, instead of the setting's.
+        rounds: Of every calibration run, instead of the setting's.
+        out: The folder in which the calibration runs are kept; an interrupted calibration goes on from there.
+        engine: As for `run`.
+        device: As for `run`.
+        precision: As for `run`.
+        override: As for `run`.
+        data: As for `run`.
+        observer: As for `run`.
+        quiet: As for `run`.
+        settings: As for `run`; `margin=0.2` is one of them.
+    """
+    changes = [*as_overrides(settings), *_listed(override)]
+    changes += [] if rounds is None else [f"calibration.rounds={rounds}"]
+    if seeds is not None:
+        _several("seeds", seeds)
+        changes.append(f"calibration.seeds={[as_seed(seed) for seed in seeds]}")
+    setting = resolve_setting(what, changes)
+    chosen = setting.chosen(method)
+    under, problem = calibrated_under(setting, what if isinstance(what, Problem) else None, data)
+    rehearse(problem)
+    choice = engine if isinstance(engine, Choice) else choose_engine(
+        engine, device, precision, problem, under.plan(chosen, seed=0)
+    )  # fmt: skip
+    with _watched(observer, quiet, choice) as watch:
+        folder = Path(out) if out else None
+        return find_reference(setting, chosen, problem, choice=choice, data=data, folder=folder, observer=watch)
+
+
+def compare(
+    what: str | Setting | Problem,
+    methods: Sequence[str | Method] = tuple(METHODS),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    executor: str = EXECUTORS[0],
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    reference: str | Path | Reference | Sequence[float] | None = None,
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Study:
+    """Every method with every seed on one setting.
+
+    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference: the
+    given one, or one that is calibrated first and kept in `out/reference.toml`. Where several methods need a
+    reference, it is calibrated with FedHV's learning rates, or without FedHV with those of the first of them.
+
+    Args:
+        what: As for `run`; a `Problem` stays in this process.
+        methods: Names, "package.module:Class" or `Method`s.
+        seeds: One run of every method for each.
+        rounds: Instead of the setting's.
+        out: The study's folder; without one the runs are kept in memory, and nothing can be resumed.
+        jobs: How many runs at a time: by default one process for every core, or, with the engine "stacked", all
+            of them in one computation; on a Ray cluster as many as it has room for.
+        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster that this machine is
+            part of (or that RAY_ADDRESS names), else of one that is started here. The datasets must be where `data`
+            says on all its machines; the study's folder may be shared but need not.
+        engine: "auto" or an engine's name.
+        device: As for `run`.
+        precision: As for `run`.
+        reference: As for `run`.
+        override: As for `run`.
+        data: As for `run`.
+        observer: As for `run`.
+        quiet: As for `run`.
+        settings: As for `run`.
+    """
+    check_executor(executor, jobs, own=isinstance(what, Problem))
+    _several("methods", methods)
+    _several("seeds", seeds)
+    setting, problem = resolve(what, [*as_overrides(settings), *_listed(override)], rounds, data)
+    chosen = [setting.chosen(method) for method in methods]
+    _distinct("methods", [method.label for method in chosen], " Variants of a method are studies with an `out` each.")
+    seeds = [as_seed(seed) for seed in seeds]
+    _distinct("seeds", seeds)
+    rehearse(problem)  # bad input is found before anything is written
+    given = resolve_reference(reference, setting, problem)
+    if given is not None and not any(takes_reference(method) for method in chosen):
+        raise InputError("None of the methods takes a reference. Leave out --reference.")
+    with _folder(out) as folder, _watched(observer, quiet) as watch:
+        runs = run_study(
+            setting,
+            problem,
+            chosen,
+            seeds,
+            folder,
+            own=isinstance(what, Problem),
+            given=given,
+            jobs=jobs,
+            executor=executor,
+            engine=engine,
+            device=device,
+            precision=precision,
+            data=data,
+            observer=watch,
+        )
+        study = Study(tuple(runs), folder) if out else Study(tuple(run.in_memory() for run in runs))
+    if observer is None:
+        for each in study:
+            each.summary.warn()
+    return study
+
+
+@contextmanager
+def _watched(observer: Observer | None, quiet: bool, choice: Choice | None = None) -> Iterator[Observer]:
+    """The user's observer, or a progress bar; what is worth knowing about the engine is said first."""
+    watch = observer or shown(quiet)
+    try:
+        yield Announcing(watch, str(choice) if choice is not None and choice.worth_saying else "")
+    finally:
+        if observer is None:
+            watch.stop()
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """The user's folder, or one for as long as the runs take."""
+    if out:
+        yield Path(out)
+    else:
+        with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:
+            yield Path(temporary) / "study"
+
+
+def _listed(override: Iterable[str]) -> Iterable[str]:
+    if isinstance(override, str) or not isinstance(override, Iterable) or isinstance(override, dict):
+        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
+    return override
+
+
+def _several(name: str, values: object) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"`{name}` should be a list. Found {values!r}.")
+
+
+def _distinct(name: str, values: Sequence[Any], remedy: str = "") -> None:
+    if not values or len(set(values)) < len(values):
+        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.{remedy}")

@@ -1,0 +1,81 @@
+"""What `fedhv.compare` returns: the runs, and what one wants to see of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from rich.console import Console
+
+from fedhv.report.summaries import comparison_table
+from fedhv.report.writing import write_report
+from fedhv.runs.record import Run
+from fedhv.support.errors import FedHVError, InputError
+
+WIDTH = 140
+"""Columns of a table that is not printed by a terminal."""
+
+
+@dataclass(frozen=True, repr=False)
+class Study(Sequence[Run]):
+    """Several methods and seeds on one setting: a sequence of its runs.
+
+    Attributes:
+        runs: In the order of seeds, and for each seed of methods.
+        folder: Where they are kept; None where they are only in memory.
+    """
+
+    runs: tuple[Run, ...]
+    folder: Path | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Run, ...]: ...
+    def __getitem__(self, index: int | slice) -> Run | tuple[Run, ...]:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def table(self, width: int = WIDTH) -> str:
+        """Mean ± sample standard deviation over seeds, as `fedhv compare` prints it; what does not fit is left out."""
+        return "\n".join(line.rstrip() for line in self._printed(width).export_text().splitlines())
+
+    def to_frame(self) -> Any:
+        """One row for every run, as a pandas data frame: what it came to, task by task, and what it cost."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise FedHVError("`to_frame` needs pandas: pip install pandas.") from None
+        return DataFrame([run.summary.row() for run in self.runs])
+
+    def report(self, out: str | Path | None = None, *, figures: bool = True, data: str | None = None) -> Path:
+        """Write the tables, the figures and the page of the study; returns the page.
+
+        Args:
+            out: Where the report goes; by default `report` inside the study's folder.
+            figures: Whether figures are drawn; they need matplotlib.
+            data: The folder of the datasets, for figures of the benchmark itself.
+        """
+        if self.folder is None:
+            raise InputError("A report is made from run folders. Give `fedhv.compare` a folder with `out`.")
+        return write_report([self.folder], out, figures=figures, data=data).page
+
+    def __repr__(self) -> str:
+        """One line; `table()` says more."""
+        methods = ", ".join(dict.fromkeys(run.method for run in self.runs))
+        where = f", {str(self.folder)!r}" if self.folder else ""
+        return f"<Study: {len(self)} runs on {self.runs[0].setting} ({methods}){where}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: the table."""
+        return self._printed(WIDTH).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+    def _printed(self, width: int) -> Console:
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(comparison_table([run.summary for run in self.runs], width))
+        return console

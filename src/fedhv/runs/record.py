@@ -1,0 +1,228 @@
+"""A run as its folder has it: one type, one reader. What only some callers need is read when it is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedhv.runs.checkpoint import has_checkpoint
+from fedhv.runs.config import Evaluating
+from fedhv.runs.history import read_history
+from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.summary import Summary
+from fedhv.simulation.record import Round
+from fedhv.support import toml
+from fedhv.support.errors import InputError
+from fedhv.support.jsonfile import read_object
+from fedhv.support.numbers import is_number
+
+CONFIG, SUMMARY, REFERENCE, MODEL = "config.toml", "summary.json", "reference.toml", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, finished or not. Everything in the summary is an attribute too: `run.worst_accuracy`.
+
+    Attributes:
+        config: All that fixes the run, as `config.toml` has it.
+        folder: Where it is kept; None where it is only in memory.
+        kept: What is in memory already and need not be read.
+    """
+
+    config: Mapping[str, Any]
+    folder: Path | None = None
+    kept: InMemory | None = None
+
+    @property
+    def setting(self) -> str:
+        """The setting's name."""
+        return str(self.table("setting").get("name") or "unnamed")
+
+    @property
+    def method(self) -> str:
+        """The method's label."""
+        return str(self.table("run")["method"])
+
+    @property
+    def seed(self) -> int:
+        """Of everything random in the run."""
+        return int(self.table("run")["seed"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The method's hyper-parameters."""
+        return self.table("setting", "methods", self.method)
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """Where and how it is computed."""
+        return self.table("machine")
+
+    @property
+    def planned(self) -> int | None:
+        """How many rounds it is to have; None where its configuration does not say."""
+        rounds = self.table("setting", "training").get("rounds")
+        return rounds if type(rounds) is int and rounds >= 1 else None
+
+    @property
+    def evaluation_reference(self) -> float:
+        """r_eval, which its hypervolumes are computed against."""
+        value = self.table("setting", "evaluation").get("reference")
+        return float(value) if is_number(value) else Evaluating.reference
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """FedHV's, with how it came about and what it cost."""
+        if self.kept is not None:
+            return self.kept.reference
+        path = self._place / REFERENCE
+        return read_reference(path) if path.exists() else None
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        """All rounds so far, in order."""
+        if self.kept is not None:
+            return self.kept.rounds
+        return tuple(read_history(self._place))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The rounds as `history.jsonl` has them, for programs that want plain dictionaries."""
+        return [round.as_dict() for round in self.rounds]
+
+    @property
+    def evaluations(self) -> list[Round]:
+        """The rounds that were evaluated."""
+        return [round for round in self.rounds if round.evaluation is not None]
+
+    @cached_property
+    def ended(self) -> Summary | None:
+        """What it came to, or None if it has not finished."""
+        return self.kept.summary if self.kept is not None else read_summary(self._place)
+
+    @property
+    def summary(self) -> Summary:
+        """What it came to."""
+        if self.ended is None:
+            raise InputError(f"{self.folder} holds no finished run: {SUMMARY} is missing.")
+        return self.ended
+
+    @cached_property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The final model, for `module.load_state_dict`."""
+        if self.kept is not None:
+            return self.kept.state_dict
+        path = self._place / MODEL
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            what = "is missing" if isinstance(error, FileNotFoundError) else f"could not be read: {error}"
+            raise _damaged(path, what) from None
+
+    def in_memory(self) -> Run:
+        """The same run with all that its folder holds, which it then no longer needs."""
+        return Run(self.config, None, InMemory(self.summary, self.rounds, self.state_dict, self.reference))
+
+    def table(self, *path: str) -> dict[str, Any]:
+        """A table of the configuration, empty where it is not there."""
+        found: Any = self.config
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def _place(self) -> Path:
+        assert self.folder is not None, "a run is on disk or in memory"
+        return self.folder
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything in the summary is an attribute: `run.worst_accuracy`."""
+        if name.startswith("_") or name not in Summary.__dataclass_fields__:  # also while a copy is being made
+            raise AttributeError(f"A run has no attribute '{name}'.", name=name, obj=self)
+        return getattr(self.summary, name)
+
+    def __repr__(self) -> str:
+        """A few words."""
+        where = f", {str(self.folder)!r}" if self.folder else ""
+        return f"<Run: {self.method} on {self.setting}, seed {self.seed}, {self._came_to()}{where}>"
+
+    def _came_to(self) -> str:
+        if self.ended is None:
+            return f"{len(self.rounds)} of {self.planned} rounds"
+        found = self.ended
+        return f"{found.rounds} rounds: mean {found.mean_accuracy:.1f} %, worst {found.worst_accuracy:.1f} %"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: a line and the tasks."""
+        title = f"{self.method} on {self.setting}, seed {self.seed}, {self._came_to()}"
+        if self.ended is None:
+            return f"<p>{escape(title)}</p>"
+        rows = "".join(
+            f"<tr><td>{escape(task.name)}</td><td>{task.accuracy:.2f}</td><td>{task.loss:.4f}</td>"
+            f"<td>{weight:.3f}</td></tr>"
+            for task, weight in zip(self.ended.tasks, self.ended.weights, strict=True)
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("task", "accuracy %", "loss", "weight"))
+        return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """What a run that has just ended has in memory."""
+
+    summary: Summary
+    rounds: tuple[Round, ...]
+    state_dict: dict[str, Tensor]
+    reference: Reference | None
+
+
+def read_run(folder: str | Path) -> Run:
+    """The run in a folder, finished or not."""
+    folder = Path(folder)
+    path = folder / CONFIG
+    if not os.path.isfile(path):
+        found = f"{CONFIG} is missing" if folder.is_dir() else "there is no such folder"
+        raise InputError(f"{folder} holds no run: {found}. Name the folder of one run.")
+    run = Run(toml.read(path), folder)
+    named = run.table("run")
+    if not isinstance(named.get("method"), str) or type(named.get("seed")) is not int:
+        raise InputError(f"{path} does not say `run.method` and `run.seed`.")
+    return run
+
+
+def read_finished(folder: Path) -> Run:
+    """The finished run in a folder; `InputError` where a file of it is missing or damaged."""
+    run = read_run(folder)
+    _ = run.summary, run.reference, run.rounds, run.state_dict
+    return run
+
+
+def read_summary(folder: Path) -> Summary | None:
+    """What a run came to, or None if it has not finished."""
+    path = folder / SUMMARY
+    try:
+        found = read_object(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"could not be read: {error}") from None
+    try:
+        return Summary.read(found)
+    except ValueError as error:
+        raise _damaged(path, f"is damaged: {error}") from None
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
+    if has_checkpoint(path.parent):
+        return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
+    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")

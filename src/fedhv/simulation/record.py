@@ -1,0 +1,142 @@
+"""What a history keeps of a round. The keys of `history.jsonl` are spelt here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedhv.methods.parts.watch import Breach
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.request import Refusal
+from fedhv.protocol.traffic import Traffic
+from fedhv.support.jsonfile import Fields
+from fedhv.support.numbers import is_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One round of a run, as one line of its history has it.
+
+    Attributes:
+        number: From 1.
+        weights: Those that the round used, not those that it found.
+        downlink_bytes: From the server to all clients.
+        uplink_bytes: From all clients to the server.
+        exchanges: Requests that the server sent.
+        seconds: Wall-clock.
+        report: The losses that the clients reported, one for every task.
+        slack: How far they are below the reference.
+        floored: How many slacks were below the floor.
+        watch: The slacks that the reference watch found too small.
+        raised: The reference that the round raised.
+        weights_kept: Whether the method kept its weights because those that it found were none.
+        refused: Replies that the server left out.
+        attempts: Cohorts that were asked until enough clients answered.
+        evaluation: Of the model after the round, where it was evaluated.
+        extra: What else the method or the engine recorded.
+    """
+
+    number: int
+    weights: tuple[float, ...]
+    downlink_bytes: int
+    uplink_bytes: int
+    exchanges: int
+    seconds: float = 0.0
+    report: tuple[float, ...] | None = None
+    slack: tuple[float, ...] | None = None
+    floored: int | None = None
+    watch: tuple[Breach, ...] = ()
+    raised: tuple[float, ...] | None = None
+    weights_kept: bool = False
+    refused: tuple[Refusal, ...] = ()
+    attempts: int = 1
+    evaluation: Evaluation | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes in both directions."""
+        return Traffic(self.downlink_bytes, self.uplink_bytes)
+
+    @classmethod
+    def read(cls, record: Any) -> Round:
+        """From one line of a history, parsed; anything else is a `ValueError` that says why."""
+        found = Fields(record)
+        number, weights = found.whole("round", least=1), found.numbers("weights")
+        return cls(
+            number=number,
+            weights=weights,
+            downlink_bytes=found.whole("downlink_bytes"),
+            uplink_bytes=found.whole("uplink_bytes"),
+            exchanges=found.whole("exchanges"),
+            seconds=found.number("seconds"),
+            refused=tuple(_refusal(each) for each in found.objects("refused")) if "refused" in found else (),
+            attempts=found.whole("attempts") if "attempts" in found else 1,
+            evaluation=Evaluation.read(found.object("evaluation")) if "evaluation" in found else None,
+            **noted(record),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """One line of the history."""
+        breaches = [breach.as_dict() for breach in self.watch]
+        record = {
+            "round": self.number,
+            "report": _list(self.report),
+            "slack": _list(self.slack),
+            "floored": self.floored,
+            "watch": breaches or None,
+            "raised": _list(self.raised),
+            "weights": _list(self.weights),
+            "weights_kept": self.weights_kept or None,
+            **bytes_sent(self.traffic),
+            "exchanges": self.exchanges,
+            "seconds": self.seconds,
+            "refused": [refusal.as_dict() for refusal in self.refused] or None,
+            "attempts": self.attempts if self.attempts > 1 else None,
+            "evaluation": self.evaluation.as_dict() if self.evaluation is not None else None,
+        }
+        return {key: value for key, value in record.items() if value is not None} | dict(self.extra)
+
+    def scalars(self, tasks: Sequence[str]) -> Iterator[tuple[str, float]]:
+        """(name, value) of every number of the round; a list with one number for every task goes by task."""
+        for key, value in Fields(self.as_dict()).but({"round", "evaluation"}).items():
+            if is_number(value):
+                yield key, float(value)
+            elif isinstance(value, list) and len(value) == len(tasks) and all(map(is_number, value)):
+                yield from ((f"{key}/{task}", float(each)) for task, each in zip(tasks, value, strict=True))
+        if self.evaluation is not None:
+            for name, value in self.evaluation.scalars():
+                yield f"evaluation/{name}", value
+
+
+KEYS = frozenset(Round.__dataclass_fields__) - {"number", "extra"} | {"round"}
+
+
+def bytes_sent(traffic: Traffic) -> dict[str, int]:
+    """Bytes in both directions, as a history has them."""
+    return {"downlink_bytes": traffic.down, "uplink_bytes": traffic.up}
+
+
+def noted(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a round that a method leaves in `State.record`, as arguments of `Round`."""
+    found = Fields(dict(record))
+    arguments: dict[str, Any] = {key: found.numbers(key) for key in ("report", "slack", "raised") if key in found}
+    if "floored" in found:
+        arguments["floored"] = found.whole("floored")
+    if "watch" in found:
+        arguments["watch"] = tuple(_breach(each) for each in found.objects("watch"))
+    return arguments | {"weights_kept": bool(record.get("weights_kept")), "extra": found.but(KEYS)}
+
+
+def _breach(found: Fields) -> Breach:
+    event: Any = found.text("event")
+    return Breach(found.whole("task"), found.number("slack"), event)
+
+
+def _refusal(found: Fields) -> Refusal:
+    return Refusal(found.whole("client"), found.text("reason"))
+
+
+def _list(values: tuple[float, ...] | None) -> list[float] | None:
+    return None if values is None else list(values)
