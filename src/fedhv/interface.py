@@ -18,6 +18,7 @@ from fedhv.report.progress import shown
 from fedhv.runs.calibration import calibrated_under, find_reference
 from fedhv.runs.config import Setting, as_overrides
 from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.runs.folder import remove_run
 from fedhv.runs.job import Job
 from fedhv.runs.prepare import prepare
 from fedhv.runs.record import Run
@@ -40,7 +41,9 @@ def run(
     device: str = "auto",
     precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
+    init: Any = None,
     resume: bool = False,
+    fresh: bool = False,
     override: Iterable[str] = (),
     data: str | None = None,
     observer: Observer | None = None,
@@ -60,7 +63,9 @@ def run(
         precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.
+        init: Where the model begins in place of its own initialisation: a run's folder, a file, a state dict, a module.
         resume: Go on with the run in `out`; a finished one is returned as it is.
+        fresh: Delete the run in `out` first, whatever it is of.
         override: `section.key=value` changes of the setting, as on the command line.
         data: The folder of the datasets.
         observer: Follows the run, instead of the progress bar.
@@ -68,8 +73,10 @@ def run(
         settings: Keys of the setting's tables: `participants=3, local_steps=5, batch_size=16`.
     """
     seed = as_seed(seed)
-    setting, problem = resolve(what, [*as_overrides(settings), *_listed(override)], rounds, data)
+    changes = [*as_overrides(settings), *_listed(override)]
+    setting, problem = resolve(what, changes, rounds, data, init)
     chosen = setting.chosen(method)
+    _check_applied(changes, [method])
     given = resolve_reference(reference, setting, problem)
     if given is not None and not takes_reference(chosen):
         raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
@@ -79,6 +86,8 @@ def run(
     else:
         choice = choose_engine(engine, device, precision, problem, setting.plan(chosen, seed))
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
+    if fresh and job.folder is not None:
+        remove_run(job.folder)
     if given is None and needs_reference(chosen):
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume)
@@ -131,6 +140,7 @@ def calibrate(
         changes.append(f"calibration.seeds={[as_seed(seed) for seed in seeds]}")
     setting = resolve_setting(what, changes)
     chosen = setting.chosen(method)
+    _check_applied(changes, [method])
     under, problem = calibrated_under(setting, what if isinstance(what, Problem) else None, data)
     rehearse(problem)
     choice = engine if isinstance(engine, Choice) else choose_engine(
@@ -154,6 +164,8 @@ def compare(
     device: str = "auto",
     precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
+    init: Any = None,
+    fresh: bool = False,
     override: Iterable[str] = (),
     data: str | None = None,
     observer: Observer | None = None,
@@ -181,6 +193,8 @@ def compare(
         device: As for `run`.
         precision: As for `run`.
         reference: As for `run`.
+        init: As for `run`.
+        fresh: Delete these runs and their calibration in `out` first.
         override: As for `run`.
         data: As for `run`.
         observer: As for `run`.
@@ -190,8 +204,10 @@ def compare(
     check_executor(executor, jobs, own=isinstance(what, Problem))
     _several("methods", methods)
     _several("seeds", seeds)
-    setting, problem = resolve(what, [*as_overrides(settings), *_listed(override)], rounds, data)
+    changes = [*as_overrides(settings), *_listed(override)]
+    setting, problem = resolve(what, changes, rounds, data, init)
     chosen = [setting.chosen(method) for method in methods]
+    _check_applied(changes, methods)
     _distinct("methods", [method.label for method in chosen], " Variants of a method are studies with an `out` each.")
     seeds = [as_seed(seed) for seed in seeds]
     _distinct("seeds", seeds)
@@ -214,6 +230,8 @@ def compare(
             device=device,
             precision=precision,
             data=data,
+            init=init,
+            fresh=fresh,
             observer=watch,
         )
         study = Study(tuple(runs), folder) if out else Study(tuple(run.in_memory() for run in runs))
@@ -248,6 +266,19 @@ def _listed(override: Iterable[str]) -> Iterable[str]:
     if isinstance(override, str) or not isinstance(override, Iterable) or isinstance(override, dict):
         raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
     return override
+
+
+def _check_applied(changes: Iterable[str], methods: Iterable[str | Method]) -> None:
+    """Refuse changes of a method's hyper-parameters that a method object beside them would ignore."""
+    for change in changes:
+        path = change.partition("=")[0].strip()
+        for method in methods:
+            if isinstance(method, Method) and path.startswith(f"methods.{method.label}."):
+                key = path.rpartition(".")[2]
+                raise InputError(
+                    f"`{path}` would be ignored: the method is given as an object. Write "
+                    f"{type(method).__name__}({key}=…), or name the method '{method.label}'."
+                )
 
 
 def _several(name: str, values: object) -> None:

@@ -23,6 +23,8 @@ from fedhv.cli.options import (
     DeviceOption,
     EngineOption,
     ExecutorOption,
+    FreshOption,
+    InitOption,
     JobsOption,
     Json,
     PrecisionOption,
@@ -89,7 +91,9 @@ def run(
     precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
     set_: SetOption = None,
+    init: InitOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
+    fresh: FreshOption = False,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
     check: Annotated[
@@ -131,7 +135,7 @@ def run(
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
-    watch = starting_anew(watch, folder, resume)
+    watch = starting_anew(watch, folder, resume and not fresh)
     try:
         result = run_method(
             resolved,
@@ -143,12 +147,14 @@ def run(
             device=device,
             precision=precision,
             reference=reference,
+            init=init,
             resume=resume,
+            fresh=fresh,
             data=data,
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with: {same_command('--resume')}") from None
+        raise Interrupted(f"{stop} Go on with: {same_command('--resume', without='--fresh')}") from None
     if as_json:
         print_json(result.summary.as_dict())
     elif not quiet:
@@ -169,6 +175,8 @@ def compare(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
+    init: InitOption = None,
+    fresh: FreshOption = False,
     set_: SetOption = None,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
@@ -200,11 +208,13 @@ def compare(
             device=device,
             precision=precision,
             reference=reference,
+            init=init,
+            fresh=fresh,
             data=data,
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with the same command: {same_command()}") from None
+        raise Interrupted(f"{stop} Go on with the same command: {same_command(without='--fresh')}") from None
     except StudyFailed as failed:
         if failed.runs and not (quiet or as_json):
             out_console.print(comparison_table([run.summary for run in failed.runs], out_console.width))

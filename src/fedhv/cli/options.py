@@ -23,6 +23,10 @@ DataOption = Annotated[str | None, typer.Option(help="The folder of the datasets
 ReferenceOption = Annotated[
     str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
 ]
+InitOption = Annotated[
+    str | None, typer.Option(help="Where the model begins: a run's folder, or a file with its parameters.")
+]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds of this, and start anew.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")]
 ExecutorOption = Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")]
@@ -40,9 +44,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def same_command(*more: str) -> str:
+def same_command(*more: str, without: str = "") -> str:
     """The command that is running, as it would be typed again, with more words where it has not got them."""
-    return shlex.join(["fedhv", *sys.argv[1:], *(word for word in more if word not in sys.argv)])
+    typed = [word for word in sys.argv[1:] if word != without]
+    return shlex.join(["fedhv", *typed, *(word for word in more if word not in typed)])
 
 
 def names(text: str) -> list[str]:

@@ -13,16 +13,20 @@ runs/digits/fedhv-seed0/
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fedhv.runs.config import completed
+from fedhv.runs.fingerprint import changed
 from fedhv.runs.record import CONFIG, SUMMARY
 from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.files import left_over, make_folder, write_atomic
 
+FINGERPRINT = "fingerprint"
+"""The table of `config.toml` with the digests of data, model, tasks and method."""
 UNPROTECTED = {"clip": 0.0, "noise": 0.0}
 """`run.reports` where reports are sent as they are: the table is then left out."""
 
@@ -87,8 +91,28 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
         for key, was, now in differences(was_[section], now_[section], section):
             if key != "run.fedhv":
                 raise InputError(
-                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out."
+                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out, or "
+                    "replace the run with --fresh."
                 )
+    if FINGERPRINT not in old or FINGERPRINT not in read_back:
+        return  # of an earlier version: whoever reads it says so
+    other = changed(old[FINGERPRINT], read_back[FINGERPRINT])
+    if other:
+        raise InputError(
+            f"{path.parent} holds a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
+            "or replace the run with --fresh."
+        )
+
+
+def lacks_fingerprint(folder: Path) -> bool:
+    """Whether a run was begun before runs had fingerprints, so that nobody can tell what problem it is of."""
+    return holds_run(folder) and FINGERPRINT not in toml.read(folder / CONFIG)
+
+
+def remove_run(folder: Path) -> None:
+    """Delete a run, so that it can start anew; whatever else a folder holds stays."""
+    if holds_run(folder):
+        shutil.rmtree(folder)
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -26,6 +26,7 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Kept
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
+from fedhv.runs.fingerprint import fingerprint
 from fedhv.runs.folder import check_folder, open_folder
 from fedhv.runs.history import History
 from fedhv.runs.record import MODEL, SUMMARY, InMemory, Run
@@ -105,6 +106,7 @@ class Job:
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
             "machine": self.choice.machine | {"why": self.choice.reason},
+            "fingerprint": fingerprint(self.problem, self.method),
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
         }
 

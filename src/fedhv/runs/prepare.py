@@ -7,6 +7,7 @@ from dataclasses import replace
 from fedhv.methods.base import reference_of, takes_reference
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.checkpoint import has_checkpoint
+from fedhv.runs.folder import lacks_fingerprint
 from fedhv.runs.job import Job
 from fedhv.runs.record import MODEL, REFERENCE, Run, read_finished, read_summary
 from fedhv.runs.reference import Reference, read_reference
@@ -20,6 +21,11 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
     given = job.reference.values if job.reference is not None else reference_of(job.method)
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
         raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
+    if job.folder is not None and lacks_fingerprint(job.folder):
+        observer.say(
+            f"The run in {job.folder} was begun by a version without fingerprints: whether it belongs to this problem "
+            "cannot be checked."
+        )
     if job.folder is not None and read_summary(job.folder) is not None:
         if (job.folder / MODEL).exists() or not has_checkpoint(job.folder):
             observer.say(f"The run in {job.folder} is finished already.")

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedhv.benchmarks import load_benchmark
 from fedhv.problem.hiding import hide_labels
 from fedhv.problem.problem import Problem
+from fedhv.problem.warm_start import warm_started
 from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.support.errors import InputError, unknown
@@ -20,15 +22,17 @@ def resolve(
     override: Iterable[str] = (),
     rounds: int | None = None,
     data: str | None = None,
+    init: Any = None,
 ) -> tuple[Setting, Problem]:
-    """The setting and the divided problem that `what` stands for."""
+    """The setting and the divided problem that `what` stands for; its model begins at `init`, where that is given."""
     setting = resolve_setting(what, override, rounds)
     federation = setting.federation
     problem = what
     if not isinstance(problem, Problem):
         benchmark = load_benchmark(setting.benchmark, data)
         problem = Problem.divide(benchmark, federation.divide(benchmark))
-    return setting, hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
+    problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
+    return setting, problem if init is None else warm_started(problem, init)
 
 
 def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:

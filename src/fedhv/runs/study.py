@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method
@@ -14,12 +15,12 @@ from fedhv.runs.calibration import calibrated_under, check_calibration, find_ref
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
-from fedhv.runs.folder import check_folder
+from fedhv.runs.folder import check_folder, remove_run
 from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Job, execute_together
 from fedhv.runs.prepare import prepare
 from fedhv.runs.processes import in_processes
-from fedhv.runs.record import Run, read_run
+from fedhv.runs.record import REFERENCE, Run, read_run, read_summary
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import resolve
 from fedhv.runs.summary import Summary
@@ -27,6 +28,9 @@ from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
 from fedhv.support.files import make_folder
+
+CALIBRATION = "calibration"
+"""The folder of the runs behind a study's reference."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class StudyRun:
     reference: Reference | None
     choice: Choice
     data: str | None
+    init: Any = None
 
     @property
     def label(self) -> str:
@@ -56,7 +61,7 @@ class StudyRun:
         """Run, go on, or read what is there; its folder has the rest."""
         observer = observer or Observer()
         if problem is None:
-            _, problem = resolve(self.setting, data=self.data)
+            _, problem = resolve(self.setting, data=self.data, init=self.init)
         ready = prepare(self.job(problem), observer, self.data)
         run = ready if isinstance(ready, Run) else ready.execute(observer)
         return run.summary
@@ -102,11 +107,15 @@ def run_study(
     device: str = "auto",
     precision: str = "auto",
     data: str | None = None,
+    init: Any = None,
+    fresh: bool = False,
     observer: Observer,
 ) -> list[Run]:
     """Every method with every seed, each in a folder of its own; what is finished there is read, the rest goes on.
 
-    `own` is a problem of the user's, which stays in this process; `given` is the reference for all that take one.
+    `own` is a problem of the user's, which stays in this process; `given` is the reference for all that take one;
+    `init` is where the problem's model begins, for processes that load it themselves. With `fresh` what the folder
+    holds of these runs is deleted first.
     """
     choice = choose_engine(engine, device, precision, problem, setting.plan(methods[0], seeds[0]))
     workers = 1 if own else min(jobs or usable_cores(), len(seeds) * len(methods))
@@ -115,10 +124,17 @@ def run_study(
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
     elif engine == "auto" and choice.engine == "parallel" and workers > 1:
         choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
-    for method in methods:
-        for seed in seeds:
-            place = folder / f"{method.label}-seed{seed}"
-            check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
+    places = {(method.label, seed): folder / f"{method.label}-seed{seed}" for method in methods for seed in seeds}
+    jobs_to_be = [Job(setting, problem, method, seed, choice) for method in methods for seed in seeds]
+    if fresh:
+        for place in [*places.values(), *(folder / CALIBRATION).glob("*")]:
+            remove_run(place)
+        (folder / REFERENCE).unlink(missing_ok=True)
+    for job in jobs_to_be:
+        check_folder(places[job.method.label, job.seed], job.config(), resume=True)
+    finished = sum(read_summary(place) is not None for place in places.values())
+    if finished:
+        observer.say(f"{finished} of {len(places)} runs are read from {folder}.")
     observer = Announcing(observer, str(choice) if choice.worth_saying else "")
     lacking = [method for method in methods if needs_reference(method)]
     frozen = given
@@ -139,6 +155,7 @@ def run_study(
             frozen if needs_reference(method) else given,
             choice,
             data,
+            init,
         )
         for seed in seeds
         for method in methods
@@ -169,17 +186,17 @@ def _shared_reference(
     data: str | None,
     observer: Observer,
 ) -> Reference:
-    path = folder / "reference.toml"
+    path = folder / REFERENCE
     if path.exists():
         kept = read_reference(path)
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
         if given is None and kept.provenance.source == "calibration":
-            check_calibration(kept, setting, method, problem, choice, data, folder / "calibration")
+            check_calibration(kept, setting, method, problem, choice, data, folder / CALIBRATION)
         return kept
     if given is None:
         observer.say("No reference was given.")
-    place = folder / "calibration"
+    place = folder / CALIBRATION
     reference = given or find_reference(
         setting, method, problem, choice=choice, data=data, folder=place, observer=observer
     )

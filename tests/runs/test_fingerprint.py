@@ -1,0 +1,202 @@
+"""A run's results belong to its problem: whatever changes the numbers makes another run of it."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from observers import Watch
+from problems import TASKS, Small, everything_random
+from torch import nn
+
+import fedhv
+from fedhv import InputError, Problem, Task, classification
+from fedhv.problem.problem import Clients
+from fedhv.runs.fingerprint import WHAT, fingerprint
+from fedhv.runs.history import read_history
+from fedhv.support import toml
+from fedhv.support.code import digest, digest_arrays
+
+ROUNDS = {"rounds": 2, "local_steps": 2, "quiet": True}
+
+
+class Wider(Small):
+    """Another model with the same parameters' names and shapes."""
+
+    def forward(self, inputs):
+        return [2 * output for output in super().forward(inputs)]
+
+
+def other_inputs(problem):
+    inputs = problem.train.inputs.clone()
+    inputs[-1, -1] += 1e-6  # one number of the last example
+    return replace(problem, train=replace(problem.train, inputs=inputs))
+
+
+def other_labels(problem):
+    first = problem.train.targets[0].clone()
+    first[-1] = (first[-1] + 1) % 3
+    return replace(problem, train=replace(problem.train, targets=(first, *problem.train.targets[1:])))
+
+
+def other_test(problem):
+    return replace(problem, test=problem.test[1:])
+
+
+def other_loss(problem):
+    first = problem.tasks[0]
+    task = Task(first.name, lambda o, t: 2 * nn.functional.cross_entropy(o, t, reduction="none"), first.score)
+    return replace(problem, tasks=(task, *problem.tasks[1:]))
+
+
+def other_order(problem):
+    return replace(problem, clients=Clients.of([problem.clients[k] for k in reversed(range(len(problem.clients)))]))
+
+
+CHANGES = {
+    "inputs": (other_inputs, "the training inputs"),
+    "labels": (other_labels, "the training targets"),
+    "test set": (other_test, "the test examples"),
+    "model": (lambda problem: replace(problem, model=Wider), "the model"),
+    "loss": (other_loss, "the tasks"),
+    "order of clients": (other_order, "which client holds which examples"),
+    "preparation": (lambda problem: replace(problem, prepare=lambda x: x + 1), "how inputs are prepared"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_problem_is_refused_with_what_differs_and_the_two_ways_out(what, tmp_path):
+    change, words = CHANGES[what]
+    problem = everything_random()
+    fedhv.run(problem, "uniform", out=tmp_path / "r", **ROUNDS)
+    fedhv.run(everything_random(), "uniform", out=tmp_path / "r", resume=True, **ROUNDS)  # the same, made anew
+    with pytest.raises(InputError, match=rf"another problem. Changed since: .*{words}.*--out.*--fresh"):
+        fedhv.run(change(problem), "uniform", out=tmp_path / "r", resume=True, **ROUNDS)
+
+
+def test_compare_refuses_too_and_fresh_runs_anew(tmp_path):
+    problem = everything_random()
+    first = fedhv.compare(problem, ["uniform"], [0], out=tmp_path, **ROUNDS)
+    with pytest.raises(InputError, match="the training targets"):
+        fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, **ROUNDS)
+    again = fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, fresh=True, **ROUNDS)
+    assert again[0].summary.mean_loss != first[0].summary.mean_loss
+
+
+def test_the_runs_that_are_read_are_counted(tmp_path):
+
+    problem, heard = everything_random(), Watch()
+    fedhv.compare(problem, ["uniform"], [0, 1], out=tmp_path, observer=heard, **ROUNDS)
+    fedhv.compare(problem, ["uniform", "fsmgda"], [0, 1], out=tmp_path, observer=heard, **ROUNDS)
+    assert f"2 of 4 runs are read from {tmp_path}." in heard.said
+
+
+METHOD = """
+from dataclasses import dataclass
+from fedhv import Method, State, Train
+
+def factor():
+    return {factor}
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Method):
+    def round(self, state):
+        replies = yield Train(state.model)
+        return State(state.model + factor() * replies.mean_update, state.weights)
+"""
+
+
+def test_a_methods_changed_code_is_another_run_on_the_command_line(command, setting_file, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "own_method.py"
+
+    def run(factor, *more):
+        module.write_text(METHOD.format(factor=factor))
+        sys.modules.pop("own_method", None)
+        arguments = ("run", str(setting_file), "--method", "own_method:Own", "--out", "r", "--rounds", "2", *more)
+        return command(*arguments)
+
+    assert run(1.0).code == 0
+    assert run("1.0  # a comment changes nothing", "--resume").code == 0
+    refused = run(0.5, "--resume")
+    assert refused.code == 2
+    assert "the method's code" in refused.err.replace("\n", " ")
+    assert run(0.5, "--fresh").code == 0
+
+
+def test_runs_without_a_fingerprint_stay_readable_with_a_warning(tmp_path):
+
+    problem, heard = everything_random(), Watch()
+    fedhv.run(problem, "uniform", out=tmp_path / "r", **ROUNDS)
+    path = tmp_path / "r" / "config.toml"
+    tables = toml.read(path)
+    del tables["fingerprint"]
+    path.write_text(toml.write(tables))
+    fedhv.run(problem, "uniform", out=tmp_path / "r", resume=True, observer=heard, rounds=2, local_steps=2)
+    assert any("without fingerprints" in text for text in heard.said)
+    assert len(read_history(tmp_path / "r")) == 2
+
+
+# --- digests ----------------------------------------------------------------------------------------------
+
+
+def test_every_digest_has_words_and_does_not_depend_on_the_object():
+    one, two = (fingerprint(everything_random(), fedhv.Uniform()) for _ in range(2))
+    assert one == two
+    assert set(one) == set(WHAT)
+
+
+def test_digests_of_arrays_see_every_element_their_type_and_shape():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert digest_arrays([array]) == digest_arrays([array.copy()]) == digest_arrays([np.asfortranarray(array)])
+    changed = array.copy()
+    changed[2, 3] += 1
+    others = [changed, array.astype(np.float64), array.reshape(4, 3), array[:, ::-1]]
+    assert len({digest_arrays([each]) for each in [array, *others]}) == 5
+
+
+def test_digests_of_code_follow_what_it_computes():
+    def make(scale, bias=1):
+        def function(x):
+            """Words do not count."""
+            return scale * x + bias
+
+        return function
+
+    def same(scale, bias=1):
+        def function(x):
+            return scale * x + bias
+
+        return function
+
+    assert digest(make(2)) == digest(make(2)) == digest(same(2))
+    assert digest(make(2)) != digest(make(3))
+    assert digest(make(2)) != digest(make(2, bias=0))
+    assert digest(lambda x: x * 2) != digest(lambda x: x * 3)
+    assert digest(classification("a", 3).loss) == digest(classification("b", 3).loss)
+    assert digest(fedhv.regression("a", 0.1).score) != digest(fedhv.regression("a", 0.2).score)
+    assert digest(torch.zeros(2)) != digest(torch.ones(2))
+
+
+def test_frozen_values_of_a_model_count():
+    class Frozen(Small):
+        value = 1.0
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(type(self).value))
+
+    def of():
+        base = everything_random()
+        made = Problem(name="p", model=Frozen, tasks=TASKS, train=base.train, test=base.test, clients=base.clients)
+        return fingerprint(made, fedhv.Uniform())["model"]
+
+    first = of()
+    Frozen.value = 2.0
+    assert of() != first
+
+
+def test_overrides_beside_a_method_object_are_refused():
+    with pytest.raises(InputError, match=r"`methods.uniform.local_lr` would be ignored.*Uniform\(local_lr=…\)"):
+        fedhv.run("digits", fedhv.Uniform(), override=["methods.uniform.local_lr=0.5"], rounds=1)
