@@ -224,15 +224,15 @@ class Held:
 class Fuse:
     """A preparation that leaves inputs alone, but can be held, or kill the process as a power cut would."""
 
-    def __init__(self, uses: int) -> None:
-        self.left = uses
-
     def __call__(self, inputs: Tensor) -> Tensor:
         hold()
-        self.left -= 1
-        if self.left == 0:
+        USES.append(1)  # not in the object: what it has done is no part of what a run's fingerprint sees
+        if len(USES) == int(os.environ.get("FUSE", "0")):
             os.kill(os.getpid(), signal.SIGKILL)
         return inputs
+
+
+USES: list[int] = []
 
 
 def with_fuse() -> Benchmark:
@@ -241,8 +241,9 @@ def with_fuse() -> Benchmark:
         fedhv.runs.processes.SECONDS_TO_STOP = HANG
     if "FUSE" in os.environ:
         fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
-    fuse = Fuse(int(os.environ.get("FUSE", "0")))
-    return Benchmark("small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=fuse, augment=Noise())
+    return Benchmark(
+        "small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=Fuse(), augment=Noise()
+    )
 
 
 def held_digits() -> Benchmark:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 
@@ -91,7 +92,7 @@ def test_a_worker_that_dies_is_replaced_and_its_client_repeated(problem):
         found = []
         for finished in simulate(engine, METHODS[0], PLAN):
             found.append(finished)
-            os.kill(engine._workers[0].process.pid, signal.SIGKILL)
+            os.kill(engine.workers[0], signal.SIGKILL)
         assert any("A worker process died" in note for note in engine.notes)
     assert torch.equal(found[-1].state.model, expected[-1].state.model)
 
@@ -135,9 +136,10 @@ def test_what_goes_wrong_in_a_worker_is_said_by_the_engine():
 def test_no_process_is_left_behind(problem):
     with Parallel(problem, workers=2) as engine:
         next(simulate(engine, Uniform(), PLAN))
-        processes = [worker.process for worker in engine._workers]
-        assert all(process.is_alive() for process in processes)
-    assert not any(process.is_alive() for process in processes)
+        workers = engine.workers
+        assert len(workers) == 2
+        assert set(workers) <= {child.pid for child in multiprocessing.active_children()}
+    assert not set(workers) & {child.pid for child in multiprocessing.active_children()}
 
 
 def test_gradients_of_another_run_are_never_taken_for_ones_own(problem):

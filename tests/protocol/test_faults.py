@@ -283,9 +283,9 @@ def test_a_faulty_run_is_resumed_bit_for_bit_and_sums_up_what_it_left_out(tmp_pa
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     said = whole.summary.refused
     listed = [refusal for record in whole.history for refusal in record.get("refused", [])]
-    assert said["replies"] == len(listed) == sum(said["reasons"].values())
-    assert said["repeated_rounds"] == sum("attempts" in record for record in whole.history) > 0
-    assert set(said["reasons"]) == {"no answer", "update with numbers that are not finite"}
+    assert said.replies == len(listed) == sum(said.reasons.values())
+    assert said.repeated_rounds == sum("attempts" in record for record in whole.history) > 0
+    assert set(said.reasons) == {"no answer", "update with numbers that are not finite"}
 
 
 def test_a_run_of_an_earlier_version_goes_on(tmp_path):

@@ -129,8 +129,8 @@ def test_a_run_reports_the_auxiliary_scalars_of_its_method(method, auxiliary, ra
     # d = 119, of which 56 are shared and 27 and 36 are the heads: FSMGDA sends 2 · 56 + 27 + 36 = d + 56 up
     reference = [9.0, 9.0] if method == "fedhv" else None
     result = run(random_problem, method, rounds=2, reference=reference, override=["federation.participants=2"], seed=3)
-    assert result.communication["auxiliary_scalars_per_client_round"] == auxiliary
-    sent = result.communication["downlink_bytes"] + result.communication["uplink_bytes"]
+    assert result.communication.auxiliary_scalars_per_client_round == auxiliary
+    sent = result.communication.downlink_bytes + result.communication.uplink_bytes
     assert sent == 2 * 2 * 4 * (2 * 119 + auxiliary)
 
 
@@ -147,9 +147,9 @@ def test_calibration_enters_the_totals(random_problem):
     changes = ["federation.participants=2", "calibration.rounds=3", "calibration.seeds=[0, 1]"]
     result = run(random_problem, "fedhv", rounds=2, override=changes)
     # two runs of three rounds of Uniform with reports: θ down, Δθ and two losses up
-    assert result.communication["calibration_bytes"] == 2 * 3 * 2 * 4 * (119 + 119 + 2)
+    assert result.communication.calibration_bytes == 2 * 3 * 2 * 4 * (119 + 119 + 2)
     sent = result.communication
-    assert sent["total_bytes"] == sent["downlink_bytes"] + sent["uplink_bytes"] + sent["calibration_bytes"]
+    assert sent.total_bytes == sent.downlink_bytes + sent.uplink_bytes + sent.calibration_bytes
     assert result.total_seconds == pytest.approx(result.seconds + result.calibration_seconds, abs=2e-3)
 
 
