@@ -82,7 +82,7 @@ class PrivateReports(Sequential):
             self.privacy.protect(self.client.answer(call, k), call.cohort.stream(Purpose.PRIVACY, k))
             for k in call.cohort.clients
         )
-        return collect(call, self.layout, answers, self.client.holding)
+        return collect(call, self.layout, answers, lambda k: self.client.holding(k).bare())
 
 
 @dataclass(frozen=True)
