@@ -156,7 +156,7 @@ def twelve():
 
 @pytest.mark.parametrize("method", [Uniform(report="all"), FedHV(reference=(9.0, 9.0))], ids=lambda m: m.name)
 def test_a_task_that_one_of_twelve_clients_has_is_learnt(method):
-    engine = Sequential(twelve())
+    engine = ENGINES["stacked"](twelve())
     rounds = list(simulate(engine, method, Plan(60, 12, LocalTraining(5, 10, 0.1))))
     first, last = (rounds[i].evaluation.tasks[1].loss for i in (0, -1))
     assert last < 0.05 * first
