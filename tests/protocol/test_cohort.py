@@ -34,6 +34,33 @@ def test_where_clients_come_and_go_those_who_are_there_are_drawn_from():
     assert list(sample_cohort(0, 4, there, 9, LocalTraining()).clients) == there
 
 
+def test_cohorts_by_size_are_a_function_of_seed_and_round():
+    sizes = np.array([1, 2, 3, 4, 90])
+
+    def drawn(seed, round, population=5):
+        return list(sample_cohort(seed, round, population, 2, LocalTraining(), sizes=sizes).clients)
+
+    found = [drawn(3, t) for t in range(400)]
+    assert found == [drawn(3, t) for t in range(400)]
+    assert all(chosen == sorted(set(chosen)) for chosen in found)
+    assert found != [drawn(4, t) for t in range(400)]
+    there = [11, 13, 17, 19, 23]  # where clients come and go
+    assert drawn(3, 7, there) == [there[k] for k in drawn(3, 7)]
+    assert sample_cohort(3, 7, 5, 2, LocalTraining(), sizes=sizes).select == "size"
+    assert sample_cohort(3, 7, 5, 2, LocalTraining()).select == "uniform"
+
+
+def test_a_client_is_drawn_in_proportion_to_its_size():
+    sizes, rounds = np.array([1, 2, 3, 4]), 4000
+    alone = [sample_cohort(0, t, 4, 1, LocalTraining(), sizes=sizes).clients[0] for t in range(rounds)]
+    np.testing.assert_allclose(np.bincount(alone) / rounds, sizes / 10, atol=0.03)
+    pairs = [tuple(sample_cohort(1, t, 4, 2, LocalTraining(), sizes=sizes).clients) for t in range(rounds)]
+    # one after the other without replacement: P{0, 3} = 1/10 · 4/9 + 4/10 · 1/6
+    assert pairs.count((0, 3)) / rounds == pytest.approx(1 / 10 * 4 / 9 + 4 / 10 * 1 / 6, abs=0.03)
+    everybody = sample_cohort(0, 0, 4, 4, LocalTraining(), sizes=sizes)
+    assert list(everybody.clients) == [0, 1, 2, 3]
+
+
 def test_the_same_seed_and_round_give_the_same_cohort_and_others_another():
     def cohort(seed, round):
         return tuple(sample_cohort(seed, round, 1000, 10, LocalTraining()).clients)

@@ -20,6 +20,9 @@ BENCHMARKS: dict[str, str] = {
 }
 """Where each benchmark's loader is; imported only when it is asked for."""
 
+COMPLETE = frozenset({"digits", "multimnist", "mnist-fmnist", "cifar10-mnist", "celeba5"})
+"""Benchmarks in which every example has every label: nobody needs to load them to know that."""
+
 
 def load_benchmark(name: str, data: str | None = None) -> Benchmark:
     """A shipped benchmark by its name, or a user's own as "package.module:function".

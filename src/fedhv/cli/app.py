@@ -18,6 +18,7 @@ from rich.table import Table
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.cli import bench, data, flower, report, reproduce, theory
+from fedhv.cli.labels import label_lines
 from fedhv.cli.options import (
     DataOption,
     DeviceOption,
@@ -309,9 +310,12 @@ def list_(
 
 
 @app.command()
-def show(setting: SettingArgument, set_: SetOption = None) -> None:
-    """Print a setting, fully resolved, as TOML."""
-    sys.stdout.write(toml.write(setting_tables(load_setting(setting, set_ or []))))
+def show(setting: SettingArgument, set_: SetOption = None, data: DataOption = None) -> None:
+    """Print a setting, fully resolved, as TOML; where labels are missing, also the share that is there."""
+    chosen = load_setting(setting, set_ or [])
+    sys.stdout.write(toml.write(setting_tables(chosen)))
+    for line in label_lines(chosen, data):
+        sys.stdout.write(f"# {line}\n")
 
 
 # Registered last, so that the help lists the main commands first.

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
-from fedhv.problem.labels import example_losses, example_scores, label_counts
+from fedhv.problem.labels import example_losses, example_scores, label_counts, labels_at
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
@@ -59,6 +60,15 @@ class Engine(ABC):
     def population(self) -> int | Callable[[], Sequence[int]]:
         """How many clients there are; an engine whose clients come and go gives a way to ask who is there."""
         return len(self.problem.clients)
+
+    def sizes(self, clients: Sequence[int]) -> np.ndarray:
+        """How many examples each of these clients holds."""
+        return np.asarray(self.problem.clients.sizes[np.asarray(clients)])
+
+    def labels(self) -> tuple[int, ...] | None:
+        """How many of the clients' examples are labelled, for every task; None where all are."""
+        problem = self.problem
+        return None if problem.train.labelled is None else labels_at(problem, problem.clients.indices)
 
     @property
     def interruptible(self) -> bool:

@@ -10,6 +10,7 @@ import torch
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.formulations import mappable_attention, with_mappable_layers
 from fedhv.engines.formulations.obstacles import reason
+from fedhv.problem.missing import rows
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Clients, Examples, Problem
 from fedhv.problem.trees import Inputs, tree_map
@@ -37,12 +38,16 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
             shares = torch.full((CLIENTS, EXAMPLES), 1 / EXAMPLES, device=device)
 
             def objective(theta: torch.Tensor, inputs: Inputs, targets: tuple[torch.Tensor, ...],
-                          weights: torch.Tensor, shares: torch.Tensor, key: torch.Tensor) -> torch.Tensor:  # fmt: skip
+                          masks: dict[int, torch.Tensor], weights: torch.Tensor, shares: torch.Tensor,
+                          key: torch.Tensor) -> torch.Tensor:  # fmt: skip
+                labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
                 with mappable_attention(), _autocast(device, precision):
-                    return client.objective(theta, Examples(inputs, targets), weights, shares, key)
+                    return client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
 
             mapped = torch.func.vmap(objective, randomness="different")
-            losses = mapped(theta, stack.inputs, stack.targets, weights, shares, torch.arange(CLIENTS, device=device))
+            masks = {i: mask for i, mask in enumerate(stack.labelled or ()) if mask is not None}
+            key = torch.arange(CLIENTS, device=device)
+            losses = mapped(theta, stack.inputs, stack.targets, masks, weights, shares, key)
             (stacked,) = torch.autograd.grad(losses.sum(), theta)
             if precision != "bf16" and _differs(client, stacked, theta[0].detach(), batch):
                 return "its gradient in a stack is not the gradient of a client alone"
@@ -71,14 +76,24 @@ def why_not_bf16(problem: Problem, device: torch.device | str = "cpu") -> str | 
 def _few(problem: Problem) -> Problem:
     """The problem with as few examples as a trial needs: a device's memory may hold all of them only once."""
     count = CLIENTS * EXAMPLES
-    positions = torch.arange(count) % len(problem.train)
+    masks = problem.train.labelled
+    usable = torch.arange(len(problem.train))
+    if masks is not None and all(mask is not None for mask in masks):  # a client has at least one label
+        usable = torch.stack([rows(mask) for mask in masks if mask is not None]).any(dim=0).nonzero().flatten()
+    positions = usable[torch.arange(count) % len(usable)]
     return replace(
         problem,
         train=problem.train[positions],
         test=problem.test[:1],
-        clients=Clients.of([range(count)]),
+        clients=_Some.of([range(count)]),
         strata={},
     )
+
+
+class _Some(Clients):
+    """A client of a trial, who need not have every task."""
+
+    complete = False
 
 
 def _no_trace(device: torch.device) -> AbstractContextManager[None]:

@@ -82,7 +82,7 @@ class PrivateReports(Sequential):
             self.privacy.protect(self.client.answer(call, k), call.cohort.stream(Purpose.PRIVACY, k))
             for k in call.cohort.clients
         )
-        return collect(call, self.layout, answers, self.client.holding)
+        return collect(call, self.layout, answers, lambda k: self.client.holding(k).bare())
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class Spent:
             `rounds_of_one` rounds at most, and nobody hides in a crowd.
         to_others: ε against those who do not know who took part, as they see only what the server makes of the reports
             (weights, models): every round draws M of N clients, and what one client adds is hidden in the draw too.
-            It holds where each draw is from all N, as in the simulator. Over Flower it is from the nodes that are
-            there, which may be hardly more than M: count on `to_server` alone.
+            It holds where each draw is uniform from all N, as in the simulator by default. Over Flower it is from the
+            nodes that are there, which may be hardly more than M: count on `to_server` alone.
         delta: δ of both.
         rounds_of_one: How many rounds the first ε allows a client.
     """

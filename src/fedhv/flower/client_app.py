@@ -74,7 +74,10 @@ def client_app(
         k = partition_of(context)
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
-        return Message(introduction(Introduction(k, client.holding(k)), client.layout, names), reply_to=message)
+        holding = client.holding(k)
+        if (reports(context) if callable(reports) else reports) is not None:
+            holding = holding.bare()  # how many labels there are says something about the examples
+        return Message(introduction(Introduction(k, holding), client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:

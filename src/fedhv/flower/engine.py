@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message
 from flwr.common.constant import ErrorCode
@@ -74,6 +75,17 @@ class Nodes(Engine):
         self.roster.need(self.min_replies)
         self._pass_on_notes()
         return sorted(self.roster.members)
+
+    def sizes(self, clients: Sequence[int]) -> np.ndarray:
+        """How many examples each of these partitions has, as its node said."""
+        return np.array([self.roster.holdings[k].examples for k in clients])
+
+    def labels(self) -> tuple[int, ...] | None:
+        """How many labels the nodes have of every task, as they said; None where all examples are labelled."""
+        held = [] if self._roster is None else list(self._roster.holdings.values())
+        if all(each.labels is None for each in held):
+            return None
+        return tuple(map(sum, zip(*(each.of(self.layout.tasks) for each in held), strict=True)))
 
     def ask(self, call: Call) -> Replies:
         """The cohort's answers, as far as they come in time and hold what they should."""

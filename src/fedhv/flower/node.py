@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from fedhv.problem.checking import checked
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.tasks import Task
+from fedhv.runs.config import Setting
 from fedhv.support.errors import InputError
 
 Arrays = tuple[Any, Sequence[Any]]
@@ -39,8 +41,8 @@ class Node:
 
     def problem(self) -> Problem:
         """The problem as this node sees it: whichever client it is, all examples are its own."""
-        train = Examples.of(*self.examples)
-        return Problem(
+        train = checked("node", "its", Examples.of(*self.examples), tuple(self.tasks))
+        problem = Problem(
             name="node",
             model=self.model,
             tasks=tuple(self.tasks),
@@ -51,6 +53,19 @@ class Node:
             heads=self.heads,
             clients=_AllMine(np.arange(len(train)), np.array([0, len(train)])),
         )
+        masks = problem.train.labelled or (None,) * len(problem.tasks)
+        lacks = [mask is not None and not bool(mask.any()) for mask in masks]
+        tasks = (_unknown(task) if gone else task for task, gone in zip(problem.tasks, lacks, strict=True))
+        return replace(problem, tasks=tuple(tasks)) if any(lacks) else problem
+
+
+def _unknown(task: Task) -> Task:
+    """A task of which a node has no label: nothing says which shape its targets have elsewhere, and no loss counts."""
+
+    def nothing(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 0 * outputs.flatten(1).sum(dim=1)  # has a gradient, which is zero
+
+    return replace(task, loss=nothing, score=nothing, entry_loss=None, entry_score=None)
 
 
 class _AllMine(Clients):
@@ -60,6 +75,15 @@ class _AllMine(Clients):
 
     def __getitem__(self, client: int) -> np.ndarray:
         return self.indices
+
+
+def refuse_hidden_labels(setting: Setting) -> None:
+    """Labels are hidden where the examples are: on nodes that load them by themselves a setting hides nothing."""
+    if setting.federation.missing:
+        raise InputError(
+            "Nodes bring their own labels: `federation.missing` changes nothing there. Leave it out, or hide labels "
+            "in the nodes' `load`."
+        )
 
 
 @dataclass(frozen=True)
@@ -90,12 +114,13 @@ class Server:
         """The problem as the server sees it: so many clients, and nothing of what they hold."""
         if self.nodes < 1:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
-        test = Examples.of(*self.test)
+        test = checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
         return Problem(
             name=self.name,
             model=self.model,
             tasks=tuple(self.tasks),
-            train=test[:1],  # the server trains nothing: every client stands for examples that are elsewhere
+            # The server trains nothing: every client stands for examples that are elsewhere.
+            train=replace(test[:1], labelled=None),
             test=test,
             prepare=self.prepare,
             heads=self.heads,

@@ -13,7 +13,7 @@ from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server
+from fedhv.flower.node import Server, refuse_hidden_labels
 from fedhv.flower.roster import Patience
 from fedhv.interface import run
 from fedhv.methods import Method
@@ -87,6 +87,8 @@ def serve(
     """
     override = list(override)
     setting = resolve_setting(what, override, rounds)
+    if isinstance(what, Problem):
+        refuse_hidden_labels(setting)
     other = setting.calibration.setting
     if reference is None and other not in (None, setting.name):
         raise InputError(

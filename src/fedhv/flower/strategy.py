@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedhv.flower.engine import over_flower
 from fedhv.flower.exchange import Prompt
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server
+from fedhv.flower.node import Server, refuse_hidden_labels
 from fedhv.flower.roster import Patience
 from fedhv.flower.wire import model_of, model_record
 from fedhv.methods.base import Method, needs_reference
@@ -78,6 +78,7 @@ class Strategy(FlowerStrategy):
             )
         problem = server.problem() if isinstance(server, Server) else server
         chosen = override_setting(setting or setting_of(problem), list(override))
+        refuse_hidden_labels(chosen)
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()
         self.patience = patience or Patience()
@@ -116,6 +117,7 @@ class Strategy(FlowerStrategy):
             plan,
             replace(self.execution.state, model=model),
             self.execution.done,
+            sizes=self.engine.sizes,
         )
         self._advance(None, config)
         return list(self._open_messages().values())

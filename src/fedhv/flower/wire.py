@@ -253,13 +253,18 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
-    labels = config.get("labels")
-    if labels is not None and not (isinstance(labels, list) and len(labels) == len(tasks)):
-        raise Malformed(f"labels of {labels!r}")
-    if labels is not None and not layout.partial:
+    examples = _take(config, "examples", int)
+    if examples < 1:
+        raise Malformed(f"`examples` of {examples}")
+    labels: Any = config.get("labels")
+    if labels is None:
+        return Introduction(_take(config, "partition", int), Holding(examples))
+    if not layout.partial:
         raise Malformed("labels are missing there, which is not expected here; set `missing_labels` in the Server")
-    counts = None if labels is None else tuple(int(count) for count in labels)
-    return Introduction(_take(config, "partition", int), Holding(_take(config, "examples", int), counts))
+    whole = isinstance(labels, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in labels)
+    if not whole or len(labels) != len(tasks) or not all(0 <= n <= examples for n in labels) or not any(labels):
+        raise Malformed(f"labels of {labels!r} for {len(tasks)} tasks and {examples} examples")
+    return Introduction(_take(config, "partition", int), Holding(examples, tuple(labels)))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

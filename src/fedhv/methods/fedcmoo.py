@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import Conversation, Method, State
+from fedhv.methods.parts.absent import absent_tasks
 from fedhv.problem.random import Purpose
 from fedhv.protocol.compression import Compressed, compress
 from fedhv.protocol.requests import (
     ContinueTraining,
     GramTermReplies,
     GramTerms,
-    TaskGradientReplies,
     TaskGradients,
 )
 from fedhv.support.errors import InputError, diverged
@@ -63,21 +63,25 @@ class FedCMOO(Method):
         there = set(terms.cohort.clients)
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
-        found = self._weights(gram, gradients, state.weights.double().numpy())
+        found = self._weights(gram, terms, state.weights.double().numpy())
         # Gram terms that nobody's gradients have, which one client can send, may lead out of the simplex, even to NaN:
         # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
         kept = not in_simplex(found)
         w = state.weights if kept else torch.from_numpy(found).float()
         replies = yield ContinueTraining(state.model, w)
-        record = {"weights": w} | ({"weights_kept": True} if kept else {})
-        return State(model=state.model + self.server_lr * replies.mean_update, weights=w, record=record)
+        record = {"weights": w, **absent_tasks(terms)} | ({"weights_kept": True} if kept else {})
+        model = state.model + self.server_lr * replies.mean_update
+        return State(model=model, weights=_start_of_next(w, state.weights, terms.present), record=record)
 
-    def _weights(self, gram: np.ndarray, gradients: TaskGradientReplies, before: np.ndarray) -> np.ndarray:
-        """The weights of the tasks that the cohort has; a task's gradient is the mean over the clients that have it."""
-        if gradients.shares is None:
+    def _weights(self, gram: np.ndarray, terms: GramTermReplies, before: np.ndarray) -> np.ndarray:
+        """The weights of the tasks that the cohort has.
+
+        A task's gradient is the mean over the clients that have it, which all count alike here.
+        """
+        if terms.shares is None:
             return self.descend_weights(gram, before)
-        present, clients = gradients.present.numpy(), gradients.shares.sum(dim=0).numpy()
-        scale = len(gradients.cohort) / np.maximum(clients, 1)
+        present = terms.present.numpy()
+        scale = len(terms.cohort) / np.maximum(_clients(terms), 1)
         gram = (gram * np.outer(scale, scale))[np.ix_(present, present)]
         start = before[present]
         found = np.zeros(len(before))
@@ -96,6 +100,17 @@ class FedCMOO(Method):
                 if w.min() < 0:
                     w = project_to_simplex(w)
         return w
+
+
+def _start_of_next(w: Tensor, before: Tensor, present: Tensor) -> Tensor:
+    """Where the next round's descent starts: tasks that the cohort lacks keep their weights, the others share the rest.
+
+    From a weight of 0, which they have in this round, they would hardly come back.
+    """
+    if bool(present.all()):
+        return w
+    absent = before * ~present
+    return absent + (1 - absent.sum()) * w
 
 
 def _sum_and_norms(compressed: Iterable[Compressed]) -> tuple[Tensor, list[float]]:
@@ -119,8 +134,16 @@ def gram_estimate(compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
     """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), and (M−1)ΣDᵀD where the compression lost much; `compressed_norm` is Σ‖C‖²."""
     gram, residual = terms.known.cpu().numpy(), terms.residual.cpu().numpy()
     if np.sqrt(compressed_norm) <= 1.5 * np.sqrt(np.trace(residual)):
-        gram = gram + (len(terms.cohort) - 1) * residual
+        others = np.maximum(_clients(terms) - 1, 0)
+        gram = gram + np.sqrt(np.outer(others, others)) * residual
     return gram
+
+
+def _clients(terms: GramTermReplies) -> np.ndarray:
+    """How many clients have each task."""
+    if terms.shares is None:
+        return np.full(terms.layout.tasks, len(terms.cohort))
+    return np.asarray((terms.shares > 0).sum(dim=0).numpy())
 
 
 def in_simplex(w: np.ndarray) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.minnorm import min_norm_weights
+from fedhv.methods.parts.absent import absent_tasks
 from fedhv.protocol.requests import TaskUpdates
 from fedhv.support.errors import diverged
 
@@ -32,4 +33,5 @@ class FSMGDA(Method):
         w = torch.zeros(len(U))
         w[present] = torch.from_numpy(min_norm_weights((shared @ shared.T).cpu().numpy())).float()
         # A task's update is zero on the other tasks' heads, so the weighted sum scales each head by its own weight.
-        return State(model=state.model + self.server_lr * (w.to(U) @ U), weights=w, record={"weights": w})
+        record = {"weights": w, **absent_tasks(replies)}
+        return State(model=state.model + self.server_lr * (w.to(U) @ U), weights=w, record=record)

@@ -28,12 +28,13 @@ from torch import Tensor
 
 from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.fedcmoo import FedCMOO
+from fedhv.methods.parts.absent import absent_tasks
 from fedhv.methods.preferences import check_number, checked_preferences, shares
 from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.requests import TaskGradientReplies, TaskUpdates
+from fedhv.protocol.requests import GramTermReplies, TaskUpdates
 from fedhv.support.errors import FedHVError, InputError, diverged, unknown
 
 PREFIX = "torchjd:"
@@ -114,7 +115,9 @@ class OnUpdates(TorchJDRule, Method):
             else:
                 w[present] = 1 / len(present)
                 step = _with_shared(w.to(U) @ U, -length * rule(J.cpu()), layout)
-        return State(model=state.model + self.server_lr * step, weights=w, record={"weights": w})
+        return State(
+            model=state.model + self.server_lr * step, weights=w, record={"weights": w, **absent_tasks(replies)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +146,14 @@ class OnGram(TorchJDRule, FedCMOO):
         check_number(self.label, getattr(self, "preferences", None), tasks)
         self.try_on(torch.eye(tasks, dtype=torch.float64))
 
-    def _weights(self, gram: np.ndarray, gradients: TaskGradientReplies, before: np.ndarray) -> np.ndarray:
+    def _weights(self, gram: np.ndarray, terms: GramTermReplies, before: np.ndarray) -> np.ndarray:
         """FedCMOO leaves out tasks that nobody of the cohort has; so do the preferences then."""
         p, method = getattr(self, "preferences", None), self
-        if p is not None and gradients.shares is not None:
-            there = [value for value, here in zip(p, gradients.present.tolist(), strict=True) if here]
+        if p is not None and terms.shares is not None:
+            there = [value for value, here in zip(p, terms.present.tolist(), strict=True) if here]
             changes: dict[str, Any] = {"preferences": tuple(there)}
             method = dataclasses.replace(self, **changes)
-        return FedCMOO._weights(method, gram, gradients, before)
+        return FedCMOO._weights(method, gram, terms, before)
 
     def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
         """The rule's weights in the place of FedCMOO's projected descent; those before where it finds none."""

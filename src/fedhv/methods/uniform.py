@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedhv.methods.base import Conversation, Method, State, checked_round
+from fedhv.methods.parts.absent import remembered
 from fedhv.methods.parts.robust import robust
 from fedhv.protocol.aggregation import Aggregate, check_aggregate
 from fedhv.protocol.cohort import ReportBudget, check_report_budget
@@ -35,8 +36,8 @@ class Uniform(Method):
             check_report_budget(self.report)
 
     def conversation(self, state: State) -> Conversation:
-        """The round on robust reports."""
-        return robust(checked_round(self, state), self.aggregate, self.trim)
+        """The round on robust reports; a task that nobody of the cohort has keeps its last one."""
+        return robust(remembered(checked_round(self, state), state), self.aggregate, self.trim)
 
     def round(self, state: State) -> Conversation:
         """One round of federated averaging."""

@@ -14,7 +14,7 @@ from fedhv.problem.checking import check_tasks, checked
 from fedhv.problem.clients import Clients
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.joining import as_examples, join
-from fedhv.problem.missing import check_labels, check_test_labels, whole_classes
+from fedhv.problem.missing import check_labels, check_test_labels, whole_classes, with_whole_classes
 from fedhv.problem.partitions import load_partitions
 from fedhv.problem.tables import Columns, client_lists
 from fedhv.problem.tasks import Task
@@ -131,6 +131,7 @@ class Problem(Benchmark):
         parts = [as_examples(f"client {k}'s examples", each, collate, large=0) for k, each in enumerate(clients)]
         if not parts:
             raise InputError(f"Problem '{name}' should have at least one client. Found none.")
+        *parts, test = with_whole_classes(tasks, [*parts, as_examples("the test examples", test, collate)])
         parts = [checked(name, f"client {k}'s", part, tasks) for k, part in enumerate(parts)]
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         return cls(
@@ -138,7 +139,7 @@ class Problem(Benchmark):
             model=model,
             tasks=tasks,
             train=join(name, tasks, parts),
-            test=as_examples("the test examples", test, collate),
+            test=test,
             clients=Clients(np.arange(int(offsets[-1]), dtype=np.int64), offsets),
             **options,
         )

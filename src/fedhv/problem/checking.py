@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedhv.problem.examples import Examples
-from fedhv.problem.missing import marked, rows
+from fedhv.problem.missing import check_entries, marked, rows
 from fedhv.problem.stored import check_finite
 from fedhv.problem.tasks import Task
 from fedhv.problem.trees import leaves
@@ -53,6 +53,8 @@ def _marked(examples: Examples, tasks: Sequence[Task]) -> Examples:
     masks = examples.labelled or (None,) * len(tasks)
     pairs = [marked(*each) for each in zip(tasks, examples.targets, masks, strict=True)]
     for task, (targets, mask) in zip(tasks, pairs, strict=True):
+        if mask is not None:
+            check_entries(task, mask)
         labelled = targets if mask is None else targets[rows(mask)]
         if len(labelled):
             task.check(labelled)

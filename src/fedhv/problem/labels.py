@@ -15,7 +15,7 @@ With complete labels all of this is the ordinary mean, and is computed as such, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +42,12 @@ class Holding:
     def of(self, tasks: int) -> tuple[int, ...]:
         """n_ki for every task."""
         return (self.examples,) * tasks if self.labels is None else self.labels
+
+    def bare(self) -> Holding:
+        """The same without counts of labels: a task has as many as there are examples, or none."""
+        return replace(
+            self, labels=None if self.labels is None else tuple(self.examples * (n > 0) for n in self.labels)
+        )
 
     @cached_property
     def scales(self) -> Tensor | None:

@@ -80,6 +80,19 @@ def rows(mask: Tensor) -> Tensor:
     return mask.flatten(1).any(dim=1) if mask.ndim > 1 else mask
 
 
+def check_entries(task: Task, mask: Tensor) -> None:
+    """Entries of one target may be missing only where the task knows the loss of each."""
+    if mask.ndim == 1 or (task.entry_loss is not None and task.entry_score is not None):
+        return
+    several = mask.flatten(1)
+    if bool((several.any(dim=1) & ~several.all(dim=1)).any()):
+        lacks = "entry_loss" if task.entry_loss is None else "entry_score"
+        raise InputError(
+            f"Task '{task.name}' expects targets that are there or missing as a whole. Found some with missing "
+            f"entries; give the task an `{lacks}`, or mark these targets missing."
+        )
+
+
 def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clients: Clients) -> None:
     """Every task is labelled somewhere, and every client has a label."""
     if masks is None:
@@ -109,6 +122,22 @@ def check_test_labels(problem: str, tasks: Sequence[Task], masks: Masks | None) 
                 f"Problem '{problem}', test examples: expected labels of every task. Found none of task '{task.name}'; "
                 "leave the task out, or check its column and its mark for missing labels."
             )
+
+
+def with_whole_classes(tasks: Sequence[Task], parts: Sequence[Examples]) -> list[Examples]:
+    """Where one client's classes are real numbers because of a NaN among them, those of the others may be as well."""
+    gaps = [
+        task.whole and any(_has_nan(part.targets[i]) for part in parts if len(part.targets) == len(tasks))
+        for i, task in enumerate(tasks)
+    ]
+    if not any(gaps):
+        return list(parts)
+    some = [task if gap else replace(task, whole=False) for task, gap in zip(tasks, gaps, strict=True)]
+    return [whole_classes(some, part) if len(part.targets) == len(tasks) else part for part in parts]
+
+
+def _has_nan(targets: Tensor) -> bool:
+    return targets.is_floating_point() and bool(targets.isnan().any())
 
 
 def whole_classes(tasks: Sequence[Task], examples: Examples) -> Examples:

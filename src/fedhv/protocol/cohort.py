@@ -16,6 +16,9 @@ from fedhv.support.errors import InputError
 ReportBudget = int | Literal["all"]
 """B_rep: so many minibatches, or the client's whole dataset."""
 
+Select = Literal["uniform", "size"]
+"""How a cohort is drawn: every client alike, or in proportion to its examples."""
+
 
 @dataclass(frozen=True)
 class Cohort:
@@ -29,6 +32,7 @@ class Cohort:
     seed: int
     local: LocalTraining
     population: int = field(default=0, compare=False)
+    select: Select = "uniform"
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -53,23 +57,30 @@ def sample_cohort(
     participants: int,
     local: LocalTraining,
     attempt: int = 0,
+    sizes: np.ndarray | None = None,
 ) -> Cohort:
     """S_t: `participants` of `population` clients, uniformly without replacement, at the cost of S_t alone.
+
+    With `sizes`, how many examples each of them holds, clients are drawn one after the other without replacement, each
+    time with probabilities in proportion to the sizes of those that are left; that costs a look at every size.
 
     The population is how many clients there are, or, where they come and go, those who are there in ascending order;
     then all of them take part if there are fewer than `participants`. A round that is repeated, since too few
     answered, has another cohort at every attempt.
     """
     if not isinstance(population, int):
-        places = sample_cohort(seed, round, len(population), min(participants, len(population)), local, attempt)
+        count = len(population)
+        places = sample_cohort(seed, round, count, min(participants, count), local, attempt, sizes)
         return replace(places, clients=[population[place] for place in places.clients])
     if not 1 <= participants <= population:
         raise InputError(
             f"Participants M should be between 1 and the number of clients N = {population}. Found M = {participants}."
         )
     draws = stream(seed, Purpose.COHORT, round, part=attempt)
-    chosen = draws.choice(population, participants, replace=False, shuffle=False)
-    return Cohort(np.sort(chosen).tolist(), round, seed, local, population)
+    odds = None if sizes is None else np.asarray(sizes, dtype=np.float64) / np.sum(sizes, dtype=np.float64)
+    chosen = draws.choice(population, participants, replace=False, p=odds, shuffle=False)
+    select: Select = "uniform" if sizes is None else "size"
+    return Cohort(np.sort(chosen).tolist(), round, seed, local, population, select)
 
 
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:

@@ -147,7 +147,7 @@ class Collector:
                 self._total(name).add_(values[0] if len(values) == 1 else rows(values).sum(dim=0))
             elif values and self._shares is not None:
                 stack = rows(values)
-                share = self._shares.of(about, self._layout, [self._holding(k) for k in clients]).to(stack)
+                share = self._shares.of(about, self._layout, [self._holding(k) for k in clients], stack)
                 self._total(name).add_((share * stack).sum(dim=0))
                 self._counts[name] = self._counts.get(name, 0) + share.sum(dim=0)
         if self._call.request.each:

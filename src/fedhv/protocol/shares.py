@@ -47,9 +47,9 @@ class Shares:
                 return torch.tensor([float(each.examples) for each in holdings], dtype=torch.float64)
         return torch.ones(len(holdings), dtype=torch.float64)
 
-    def of(self, about: TensorField, layout: Layout, holdings: Sequence[Holding]) -> Tensor:
-        """The shares in a tensor of the replies, of a shape that broadcasts with the clients' stack of it."""
-        tasks, whole = self.tasks(layout.tasks, holdings), self.whole(layout.tasks, holdings)
+    def of(self, about: TensorField, layout: Layout, holdings: Sequence[Holding], like: Tensor) -> Tensor:
+        """The shares in a tensor of the replies, of a shape that broadcasts with `like`, the clients' stack of it."""
+        tasks, whole = (each(layout.tasks, holdings).to(like) for each in (self.tasks, self.whole))
         axes = about.axes or ()
         if axes[:1] == ("m",):
             return tasks.view(*tasks.shape, *[1] * (len(axes) - 1))

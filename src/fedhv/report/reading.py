@@ -34,6 +34,7 @@ class RunData:
         evaluations: Accuracies and losses.
         reference: FedHV's, where it could be read.
         notes: What is wrong with its files.
+        labels: How many training examples are labelled, for every task; empty where all are, or where it is not known.
     """
 
     name: str
@@ -44,6 +45,7 @@ class RunData:
     evaluations: Evaluations
     reference: Reference | None = None
     notes: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -192,6 +194,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         evaluations=records.evaluations,
         reference=reference,
         notes=(*notes, *records.notes),
+        labels=() if summary is None else summary.labels,
     )
 
 

@@ -48,7 +48,10 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Rounds:
-    """T rounds: numbers from 1, weights and slacks (T, m), and what each round cost; NaN where nothing is known."""
+    """T rounds: numbers from 1, weights and slacks (T, m), and what each round cost; NaN where nothing is known.
+
+    `absent` (T, m) is 1 where no client of the cohort had labels of a task.
+    """
 
     number: Array
     weights: Array
@@ -58,6 +61,7 @@ class Rounds:
     up: Array
     exchanges: Array
     seconds: Array
+    absent: Array
 
     def __len__(self) -> int:
         return len(self.number)
@@ -108,7 +112,7 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
         return values if values.shape[1] == m else np.full((len(values), m), math.nan)
 
     return (
-        replace(rounds, weights=wide(rounds.weights), slack=wide(rounds.slack)),
+        replace(rounds, weights=wide(rounds.weights), slack=wide(rounds.slack), absent=wide(rounds.absent)),
         replace(evaluations, accuracy=wide(evaluations.accuracy), loss=wide(evaluations.loss)),
     )
 
@@ -176,6 +180,7 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> Records:
         up=column(lambda round: round.uplink_bytes),
         exchanges=column(lambda round: round.exchanges),
         seconds=column(lambda round: round.seconds),
+        absent=matrix([[float(i in round.absent) for i in range(m)] for round in rounds]),
     )
     return Records(tasks, arrays, evaluations, tuple(notes))
 

@@ -25,6 +25,7 @@ from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import StudyData, Sweep, method_title
+from fedhv.report.missing import missing_labels
 from fedhv.report.variants import value_text
 
 LAST = 10
@@ -32,7 +33,7 @@ LAST = 10
 
 def tables(study: StudyData) -> list[Table]:
     """Every table that has something to say."""
-    makers = (main, loss, differences, per_task, last_ten, ablations, references, costs)
+    makers = (main, loss, differences, per_task, last_ten, ablations, references, missing_labels, costs)
     return [table for table in (make(study) for make in makers) if table.sections]
 
 

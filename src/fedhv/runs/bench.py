@@ -206,7 +206,9 @@ def _rounds(engine: Engine, method: Method, plan: Plan) -> Generator[Any, bool, 
         began = time.perf_counter()
         # A plan that ends long after this round: its last round alone would come with an evaluation.
         going_on = replace(plan, rounds=number + 2)
-        run = steps.of(rounds_of_run(engine.layout, engine.population, method, going_on, state, number))
+        run = steps.of(
+            rounds_of_run(engine.layout, engine.population, method, going_on, state, number, sizes=engine.sizes)
+        )
         _, finished = next(simulate_together(engine, [run]))
         if isinstance(finished, FedHVError):
             raise finished

@@ -54,7 +54,7 @@ def find_reference(
     runs = [job.execute(observer) for job in _jobs(setting, under, examples, rates, choice or choose_engine(), folder)]
     tasks = tuple(task.name for task in examples.tasks)
     for run in runs:
-        _check_calm(_reports(run.rounds), tasks, setting.evaluation.explosion)
+        _check_calm(run.rounds, tasks, setting.evaluation.explosion)
     reference = _reference([round for run in runs for round in run.rounds], tasks, under, rates, setting)
     observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
@@ -142,14 +142,18 @@ def _jobs(
     ]
 
 
-def _reports(rounds: Sequence[Round]) -> list[tuple[float, ...]]:
-    return [round.report for round in rounds if round.report is not None]
+def _reported(rounds: Sequence[Round], i: int) -> list[float]:
+    """The losses of task i in the rounds that have a client with labels of it."""
+    return [round.report[i] for round in rounds if round.report is not None and i not in round.absent]
 
 
-def _check_calm(reports: Sequence[tuple[float, ...]], tasks: tuple[str, ...], factor: float) -> None:
+def _check_calm(rounds: Sequence[Round], tasks: tuple[str, ...], factor: float) -> None:
     """A reference from losses that have run away would switch their tasks off for good."""
     for i, name in enumerate(tasks):
-        first, highest = reports[0][i], max(report[i] for report in reports)
+        losses = _reported(rounds, i)
+        if not losses:
+            continue
+        first, highest = losses[0], max(losses)
         if exploded(highest, first, factor):
             raise Diverged(
                 f"In the calibration the loss of task '{name}' rose from {first:.4g} to {highest:.4g}, more than "
@@ -163,7 +167,14 @@ def _reference(
 ) -> Reference:
     """The componentwise maximum over all rounds of all runs, plus the margin, with its provenance and cost."""
     rule = setting.calibration
-    maxima = tuple(max(losses) for losses in zip(*_reports(played), strict=True))
+    reported = [_reported(played, i) for i in range(len(tasks))]
+    for name, losses in zip(tasks, reported, strict=True):
+        if not losses:
+            raise InputError(
+                f"The calibration should see labels of every task. Found no client with labels of task '{name}' in "
+                f"{len(played)} rounds; raise `calibration.rounds` or `federation.participants`, or give a reference."
+            )
+    maxima = tuple(max(losses) for losses in reported)
     return Reference(
         values=tuple(loss + rule.margin for loss in maxima),
         tasks=tasks,

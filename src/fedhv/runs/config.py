@@ -46,6 +46,7 @@ class Federation:
         seed: Of the partition, apart from the seeds of runs.
         average: How much each client counts in means of updates and reports: all alike ("clients"), by its "examples",
             or by its "labels".
+        select: How cohorts are drawn: "uniform", or in proportion to the clients' "size".
         missing: The share of training labels that are hidden, for studies of missing labels.
         missing_by: Hide every "label" by itself, or all that a client has of a "task".
     """
@@ -58,6 +59,7 @@ class Federation:
     strata: Literal["all", "first"] | tuple[str, ...] = "all"
     seed: int = 10
     average: Literal["clients", "examples", "labels"] = "clients"
+    select: Literal["uniform", "size"] = "uniform"
     missing: float = 0.0
     missing_by: Literal["label", "task"] = "label"
 
@@ -85,6 +87,8 @@ class Federation:
             raise InputError(
                 f"`federation.average` should be 'clients', 'examples' or 'labels'. Found '{self.average}'."
             )
+        if self.select not in ("uniform", "size"):
+            raise InputError(f"`federation.select` should be 'uniform' or 'size'. Found '{self.select}'.")
         if not 0 <= self.missing < 1:
             raise InputError(f"`federation.missing` should be in [0, 1). Found {self.missing}.")
         if self.missing_by not in ("label", "task"):
@@ -286,6 +290,7 @@ class Setting:
             schedule=t.schedule,
             server=self.server.optimiser,
             average=self.federation.average,
+            select=self.federation.select,
             evaluate_every=self.evaluation.every,
             evaluation_reference=self.evaluation.reference,
             seed=as_seed(seed),

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedhv.methods.base import Method
 from fedhv.problem.parameters import Network
-from fedhv.problem.problem import Problem
+from fedhv.problem.problem import Examples, Problem
 from fedhv.support.code import digest, digest_arrays
 
 NUMERICS = 2
@@ -54,8 +55,8 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _of_problem(problem: Problem) -> Fingerprint:
     return {
         "inputs": digest_arrays(list(_arrays(problem.train.inputs))),
-        "targets": digest_arrays(list(_arrays(problem.train.targets))),
-        "test": digest_arrays(list(_arrays((problem.test.inputs, problem.test.targets)))),
+        "targets": digest_arrays([*_arrays(problem.train.targets), *_masks(problem.train)]),
+        "test": digest_arrays([*_arrays((problem.test.inputs, problem.test.targets)), *_masks(problem.test)]),
         "clients": digest_arrays([problem.clients.indices, problem.clients.offsets]),
         "model": _of_model(problem),
         "tasks": digest([(task.name, task.loss, task.score, task.outputs) for task in problem.tasks]),
@@ -78,6 +79,11 @@ def _of_model(problem: Problem) -> str:
 def _fixed(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_buffers()
     yield from ((name, value.detach()) for name, value in module.named_parameters() if not value.requires_grad)
+
+
+def _masks(examples: Examples) -> list[np.ndarray]:
+    """Which labels are there; nothing where all are."""
+    return [np.ones(0, bool) if mask is None else mask.cpu().numpy() for mask in examples.labelled or ()]
 
 
 def _arrays(data: Any) -> Iterator[Any]:

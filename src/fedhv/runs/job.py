@@ -251,7 +251,8 @@ class Execution:
         """The rounds that are left, as a conversation with the engine."""
         layout, population = self.engine.layout, self.engine.population
         method, plan = self.job.method, self.job.plan
-        return rounds(layout, population, method, plan, self.state, self.done, self.baseline, self.kept)
+        sizes = self.engine.sizes
+        return rounds(layout, population, method, plan, self.state, self.done, self.baseline, self.kept, sizes)
 
     @property
     def baseline(self) -> float | None:
@@ -302,6 +303,7 @@ class Execution:
             parameters=self.engine.layout.d,
             rounds=played,
             reference=job.reference,
+            labels=self.engine.labels(),
         )
         model = self._state_dict()
         if job.folder is not None:

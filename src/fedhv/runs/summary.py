@@ -73,6 +73,8 @@ class Summary(Evaluation):
         machine: Engine, device, precision and torch's version.
         rounds: How many there were.
         weights: Those of the last round.
+        labels: How many training examples are labelled, for every task; empty where all are.
+        absent_rounds: In how many rounds no client of the cohort had labels of a task, by the task's number.
         reference: FedHV's.
         min_report_slack: The smallest slack of any report.
         floor_activations: How often a slack was below the floor.
@@ -90,6 +92,8 @@ class Summary(Evaluation):
     machine: Mapping[str, str] = field(default_factory=dict)
     rounds: int
     weights: tuple[float, ...]
+    labels: tuple[int, ...] = ()
+    absent_rounds: Mapping[int, int] = field(default_factory=dict)
     reference: tuple[float, ...] | None = None
     min_report_slack: float | None = None
     floor_activations: int = 0
@@ -118,6 +122,8 @@ class Summary(Evaluation):
             calibration_seconds=found.number("calibration_seconds"),
             total_seconds=found.number("total_seconds"),
             machine={key: found.text(key) for key in MACHINE if key in found},
+            labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
+            absent_rounds=_absent(found.object("absent_rounds")) if "absent_rounds" in found else {},
             reference=found.numbers("reference") if "reference" in found else None,
             min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
             floor_activations=found.whole("floor_activations") if "floor_activations" in found else 0,
@@ -139,6 +145,8 @@ class Summary(Evaluation):
             "rounds": self.rounds,
             **super().as_dict(),
             "weights": list(self.weights),
+            **({"labels": list(self.labels)} if self.labels else {}),
+            **({"absent_rounds": {str(i): n for i, n in self.absent_rounds.items()}} if self.absent_rounds else {}),
             "reference": None if self.reference is None else list(self.reference),
             "min_report_slack": self.min_report_slack,
             "floor_activations": self.floor_activations,
@@ -197,6 +205,7 @@ def summarise(
     parameters: int,
     rounds: Sequence[Round],
     reference: Reference | None,
+    labels: Sequence[int] | None = None,
 ) -> Summary:
     """The final evaluation, the weights, the diagnostics of the reference, and what was sent."""
     final = next(round.evaluation for round in reversed(rounds) if round.evaluation is not None)
@@ -213,6 +222,8 @@ def summarise(
         rounds=len(rounds),
         **vars(final),
         weights=rounds[-1].weights,
+        labels=tuple(labels or ()),
+        absent_rounds=dict(sorted(Counter(task for round in rounds for task in round.absent).items())),
         reference=reference.values if reference else None,
         min_report_slack=min(slack) if slack else None,
         floor_activations=sum(round.floored or 0 for round in rounds),
@@ -279,6 +290,10 @@ def _communication(found: Fields) -> Communication:
         total_bytes=found.whole("total_bytes"),
         auxiliary_scalars_per_client_round=found.number(key) if key in found else None,
     )
+
+
+def _absent(found: Fields) -> dict[int, int]:
+    return {int(task): found.whole(task) for task in found.but(()) if task.isdecimal()}
 
 
 def _refused(found: Fields) -> Refused:

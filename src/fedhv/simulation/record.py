@@ -27,6 +27,7 @@ class Round:
         seconds: Wall-clock.
         report: The losses that the clients reported, one for every task.
         slack: How far they are below the reference.
+        absent: The tasks, by number, that no client of the cohort has labels of; their last report counts.
         floored: How many slacks were below the floor.
         watch: The slacks that the reference watch found too small.
         raised: The reference that the round raised.
@@ -46,6 +47,7 @@ class Round:
     report: tuple[float, ...] | None = None
     slack: tuple[float, ...] | None = None
     floored: int | None = None
+    absent: tuple[int, ...] = ()
     watch: tuple[Breach, ...] = ()
     raised: tuple[float, ...] | None = None
     weights_kept: bool = False
@@ -85,6 +87,7 @@ class Round:
             "report": _list(self.report),
             "slack": _list(self.slack),
             "floored": self.floored,
+            "absent": list(self.absent) or None,
             "watch": breaches or None,
             "raised": _list(self.raised),
             "weights": _list(self.weights),
@@ -100,7 +103,7 @@ class Round:
 
     def scalars(self, tasks: Sequence[str]) -> Iterator[tuple[str, float]]:
         """(name, value) of every number of the round; a list with one number for every task goes by task."""
-        for key, value in Fields(self.as_dict()).but({"round", "evaluation"}).items():
+        for key, value in Fields(self.as_dict()).but({"round", "evaluation", "absent"}).items():
             if is_number(value):
                 yield key, float(value)
             elif isinstance(value, list) and len(value) == len(tasks) and all(map(is_number, value)):
@@ -124,6 +127,8 @@ def noted(record: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {key: found.numbers(key) for key in ("report", "slack", "raised") if key in found}
     if "floored" in found:
         arguments["floored"] = found.whole("floored")
+    if "absent" in found:
+        arguments["absent"] = tuple(int(task) for task in found.numbers("absent"))
     if "watch" in found:
         arguments["watch"] = tuple(_breach(each) for each in found.objects("watch"))
     return arguments | {"weights_kept": bool(record.get("weights_kept")), "extra": found.but(KEYS)}

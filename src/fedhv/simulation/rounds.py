@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fedhv.engines.base import Engine
@@ -15,7 +16,7 @@ from fedhv.methods.base import Conversation, Method, State, check_conversation, 
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.random import Purpose, torch_seed
-from fedhv.protocol.cohort import Cohort, sample_cohort
+from fedhv.protocol.cohort import Cohort, Select, sample_cohort
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Call, Kept, Memories, RoundMemories
 from fedhv.protocol.faults import NO_FAULTS, Faults
@@ -41,6 +42,7 @@ class Plan:
         schedule: How their learning rate changes over the rounds.
         server: How the server moves along the method's step.
         average: How much each client counts in means of updates and reports.
+        select: How cohorts are drawn.
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
@@ -55,6 +57,7 @@ class Plan:
     schedule: Schedule = field(default_factory=Schedule, kw_only=True)
     server: ServerOptimiser = field(default_factory=ServerOptimiser, kw_only=True)
     average: Average = field(default="clients", kw_only=True)
+    select: Select = field(default="uniform", kw_only=True)
     evaluate_every: int = 1
     evaluation_reference: float = 3.0
     seed: int = 0
@@ -117,6 +120,9 @@ class Tally:
 Population = int | Callable[[], Sequence[int]]
 """How many clients there are, or, where they come and go, a way to ask who is there."""
 
+Sizes = Callable[[Sequence[int]], np.ndarray]
+"""How many examples some clients hold."""
+
 
 def rounds(
     layout: Layout,
@@ -127,18 +133,19 @@ def rounds(
     start: int = 0,
     baseline: float | None = None,
     kept: Kept | None = None,
+    sizes: Sizes | None = None,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
     `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `kept` is what clients
-    keep, where a run goes on from a checkpoint.
+    keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size.
     """
     everyone = dict(kept or {})
     for t in range(start, plan.rounds):
         tally, before = Tally(), state
-        state = yield from _play(layout, population, method, plan, before, t, tally, everyone)
+        state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes)
         everyone |= tally.kept
         if not bool(state.model.isfinite().all()):
             raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
@@ -181,6 +188,7 @@ def _play(
     t: int,
     tally: Tally,
     everyone: Kept,
+    sizes: Sizes | None,
 ) -> Generator[Event, Any, State]:
     """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
     while True:
@@ -188,7 +196,11 @@ def _play(
         attempt, tally.attempts = tally.attempts, tally.attempts + 1
         try:
             there = population if isinstance(population, int) else population()
-            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt)
+            held = None
+            if plan.select == "size":
+                assert sizes is not None, "cohorts by size need the clients' sizes"
+                held = sizes(range(there) if isinstance(there, int) else there)
+            cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt, held)
             conversation = method.conversation(state)
             check_conversation(method, conversation)
             memories = RoundMemories(everyone)
@@ -247,7 +259,7 @@ def simulate(
 ) -> Iterator[FinishedRound]:
     """Run rounds `start + 1` … T on an engine and yield each as it ends."""
     state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
-    run = rounds(engine.layout, engine.population, method, plan, state, start)
+    run = rounds(engine.layout, engine.population, method, plan, state, start, sizes=engine.sizes)
     for _, finished in simulate_together(engine, [run]):
         if isinstance(finished, FedHVError):
             raise finished

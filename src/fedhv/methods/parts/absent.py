@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
 from fedhv.methods.base import Conversation, State
+from fedhv.protocol.request import Replies
 
 LAST = "last_report"
 """Where the state remembers F̂ of the round before."""
@@ -33,6 +35,12 @@ def remembered(conversation: Conversation, state: State) -> Conversation:
         if getattr(replies, "reports", None) is not None and replies.layout.partial:
             losses, absent = _filled(replies.mean_report(), state.memory.get(LAST))
             replies = replace(replies, reports=losses[None], shares=None)
+
+
+def absent_tasks(replies: Replies) -> dict[str, Any]:
+    """For the record of a method without reports: the tasks that no client of the cohort has, if there are any."""
+    gone = (~replies.present).nonzero().flatten().tolist()
+    return {"absent": gone} if gone else {}
 
 
 def _filled(losses: Tensor, last: Tensor | None) -> tuple[Tensor, list[int]]:

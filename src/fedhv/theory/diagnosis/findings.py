@@ -104,6 +104,7 @@ def examine(
     tau = population.report_noise(run.report, run.setting.training.batch_size)
     clients, cohort = len(population.sizes), run.setting.federation.participants
     reported = run.reported(t)
+    heard = run.heard(t)
     stale, local, wide = _staleness(run, t, f, weights, before)
     return ModelFinding(
         round=t,
@@ -119,7 +120,7 @@ def examine(
         fairness_gap=None if gradient is None else proportional_fairness_gap(gradient),
         loss_spread=_floats(omega),
         report_noise=_floats(tau),
-        report_error=None if reported is None else float(np.abs(reported - f).max() ** 2),
+        report_error=None if reported is None else float(np.abs(reported - f)[heard].max() ** 2),
         report_error_bound=report_error_bound(omega, tau, clients, cohort),
         report_error_bound_orthogonal=report_error_bound(omega, tau, clients, cohort, orthogonal=True),
         staleness=stale,

@@ -18,30 +18,45 @@ class Population:
     r"""The losses of all clients at one model.
 
     Attributes:
-        client_losses: $f_i^{(k)}(\theta)$, N × m.
+        client_losses: $f_i^{(k)}(\theta)$, N × m; NaN where a client has no label of a task.
         dispersions: $v_{i,k}(\theta)$, N × m.
         sizes: $n_k$.
+        labels: $n_{ki}$, N × m; None where every example has every label.
     """
 
     client_losses: np.ndarray
     dispersions: np.ndarray
     sizes: np.ndarray
+    labels: np.ndarray | None = None
 
     @property
     def losses(self) -> np.ndarray:
-        r"""$F(\theta)$, the mean over clients, unweighted."""
-        return np.asarray(self.client_losses.mean(axis=0))
+        r"""$F(\theta)$, the mean over the clients that have a task, unweighted."""
+        return np.asarray(self._mean(self.client_losses))
 
     @property
     def loss_spread(self) -> np.ndarray:
         r"""$\omega_i(\theta)$."""
-        return np.asarray(self.client_losses.std(axis=0))
+        if self.labels is None:
+            return np.asarray(self.client_losses.std(axis=0))
+        return np.asarray(np.nanstd(self.client_losses, axis=0))
 
     def report_noise(self, report: ReportBudget, batch_size: int) -> np.ndarray:
-        r"""$\tau_i(\theta)$ under a report budget."""
+        r"""$\tau_i(\theta)$ under a report budget; where labels are missing, as if reports drew their share of them."""
         q = 0 if report == "all" else report
-        factors = np.array([report_factor(int(n), report_size(int(n), q, batch_size)) for n in self.sizes])
-        return np.asarray(np.sqrt((factors[:, None] * self.dispersions).mean(axis=0)))
+        drawn = np.array([report_size(int(n), q, batch_size) for n in self.sizes])
+        if self.labels is None:
+            factors = np.array([report_factor(int(n), int(d)) for n, d in zip(self.sizes, drawn, strict=True)])
+            return np.asarray(np.sqrt((factors[:, None] * self.dispersions).mean(axis=0)))
+        shares = drawn / self.sizes
+        some = np.maximum(self.labels, 1)
+        seen = np.maximum(np.rint(some * shares[:, None]), 1).astype(int)
+        factors = np.vectorize(report_factor, otypes=[float])(some, seen)
+        return np.asarray(np.sqrt(self._mean(factors * self.dispersions)))
+
+    def _mean(self, values: np.ndarray) -> np.ndarray:
+        """Over the clients that have a task."""
+        return np.asarray(values.mean(axis=0) if self.labels is None else np.nanmean(values, axis=0))
 
 
 class Examiner:
@@ -55,6 +70,11 @@ class Examiner:
         owner = np.repeat(np.arange(len(self._sizes)), self._sizes)
         self._owner = torch.from_numpy(owner).to(client.device)
         shares = 1 / (len(self._sizes) * self._sizes[owner])
+        self._labels: np.ndarray | None = None
+        if client.problem.train.labelled is not None:
+            self._labels = np.array([client.holding(k).of(client.layout.tasks) for k in range(len(self._sizes))])
+            there = (self._labels > 0).sum(axis=0)
+            shares = 1 / (there * np.maximum(self._labels, 1))[owner]
         self._shares = torch.from_numpy(shares.astype(np.float32)).to(client.device)
 
     def population(self, theta: Tensor) -> Population:
@@ -66,11 +86,11 @@ class Examiner:
                 losses = self._losses(theta, part).double().T
                 total.index_add_(0, self._owner[part], losses)
                 squares.index_add_(0, self._owner[part], losses**2)
-        size = self._sizes[:, None]
+        size = self._sizes[:, None] if self._labels is None else np.where(self._labels > 0, self._labels, np.nan)
         mean = total.cpu().numpy() / size
         # A difference of two means: rounding may leave it a little below zero.
         dispersion = np.maximum(squares.cpu().numpy() / size - mean**2, 0.0)
-        return Population(mean, dispersion, self._sizes)
+        return Population(mean, dispersion, self._sizes, self._labels)
 
     def task_gradients(self, theta: Tensor) -> Tensor:
         r"""$\nabla f_i(\theta)$, m × d, in double precision, with the full data of all clients."""
@@ -78,7 +98,8 @@ class Examiner:
         total = torch.zeros(m, theta.numel(), dtype=torch.float64, device=theta.device)
         for part in self._parts():
             at = theta.detach().clone().requires_grad_(True)
-            f = self._losses(at, part) @ self._shares[part]
+            losses = self._losses(at, part)
+            f = losses @ self._shares[part] if self._labels is None else (losses * self._shares[part].T).sum(dim=1)
             for i in range(m):
                 total[i] += torch.autograd.grad(f[i], at, retain_graph=i + 1 < m)[0].double()
         return total.cpu()

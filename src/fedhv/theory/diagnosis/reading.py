@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv.methods.base import State
+from fedhv.problem.labels import labels_at
 from fedhv.problem.parameters import Layout, initial_model
 from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
@@ -95,6 +96,12 @@ class FedHVRun:
         r"""$\hat F^t$, where the history has it."""
         return self.reports[t] if 0 <= t < self.rounds else None
 
+    def heard(self, t: int) -> np.ndarray:
+        """Which tasks some client of round t + 1's cohort has labels of."""
+        there = np.ones(len(self.tasks), bool)
+        there[list(self.record.rounds[t].absent) if 0 <= t < self.rounds else []] = False
+        return there
+
     def used_weights(self, t: int) -> np.ndarray | None:
         """$w^t$, where the history has it."""
         return self.weights[t] if 0 <= t < self.rounds else None
@@ -125,6 +132,7 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
         )
     divided = problem if problem is not None else resolve(setting, data=data)[1]
     reference.check(tuple(task.name for task in divided.tasks))
+    notes += _gaps(divided, setting, rounds)
     if len(rounds) < setting.training.rounds:
         notes.append(f"The run has {len(rounds)} of {setting.training.rounds} rounds so far.")
     return FedHVRun(
@@ -156,6 +164,27 @@ def _check_rounds(run: Run, folder: Path) -> None:
                     f"The run in {folder} ({run.method}) has no {what} in round {expected} of its history. "
                     "Only FedHV's rounds can be diagnosed: they carry reports, slacks and weights."
                 )
+
+
+def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[str]:
+    """Where clients differ from what the theory assumes: labels that are missing, clients that do not count alike."""
+    notes = []
+    if problem.train.labelled is not None:
+        names, held = [task.name for task in problem.tasks], problem.clients.indices
+        there = ", ".join(f"{n} of '{name}'" for name, n in zip(names, labels_at(problem, held), strict=True))
+        notes.append(
+            f"Labels are missing: of {len(held)} examples there are labels {there}. A task's loss is the mean over "
+            "the clients that have it; the bounds on reports assume that all have it."
+        )
+        without = [sum(i in round.absent for round in rounds) for i in range(len(names))]
+        gone = ", ".join(f"'{name}' in {n} rounds" for name, n in zip(names, without, strict=True) if n)
+        if gone:
+            notes.append(f"Tasks that no client of the cohort had, so that their last report counted: {gone}.")
+    unequal = {key: getattr(setting.federation, key) for key in ("average", "select")}
+    if unequal != {"average": "clients", "select": "uniform"}:
+        chosen = ", ".join(f'{key} = "{value}"' for key, value in unequal.items())
+        notes.append(f"Losses measured here count all clients alike, the run's reports do not ({chosen}).")
+    return notes
 
 
 def _incidents(rounds: Sequence[Round]) -> list[str]:

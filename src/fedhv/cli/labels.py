@@ -1,0 +1,28 @@
+"""What `fedhv show` says of labels that are missing."""
+
+from __future__ import annotations
+
+from fedhv.benchmarks import COMPLETE
+from fedhv.runs.config import Setting
+from fedhv.support.errors import FedHVError
+
+
+def label_lines(setting: Setting, data: str | None) -> list[str]:
+    """The share of training labels that are there, task by task; nothing where all are.
+
+    The benchmark is loaded only where labels may be missing.
+    """
+    if setting.federation.missing == 0 and setting.benchmark in COMPLETE:
+        return []
+    from fedhv.problem.hiding import shown
+    from fedhv.runs.resolve import resolve
+
+    try:
+        problem = resolve(setting, data=data)[1]
+    except FedHVError as error:
+        return [f"Labels that are there: not known, since the examples cannot be read. {error}"]
+    shares = shown(problem)
+    if min(shares) == 1:
+        return []
+    each = (f"{task.name} {100 * share:.1f} %" for task, share in zip(problem.tasks, shares, strict=True))
+    return [f"Labels that are there: {', '.join(each)}"]
