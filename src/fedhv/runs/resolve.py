@@ -31,6 +31,10 @@ def resolve(
     if not isinstance(problem, Problem):
         benchmark = load_benchmark(setting.benchmark, data)
         problem = Problem.divide(benchmark, federation.divide(benchmark))
+    norm = setting.training.norm
+    # A problem of one's own brings its policy into the setting; a benchmark's holds unless a setting chooses another.
+    if norm != problem.norm and (isinstance(what, Problem) or norm != "refuse"):
+        problem = replace(problem, norm=norm)
     problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
     return setting, problem if init is None else warm_started(problem, init)
 
@@ -63,7 +67,7 @@ def setting_of(problem: Problem) -> Setting:
         name=problem.name,
         benchmark="given",
         federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
-        training=Training(rounds=100, batch_size=32, local_steps=10),
+        training=Training(rounds=100, batch_size=32, local_steps=10, norm=problem.norm),
     )
 
 
