@@ -176,11 +176,12 @@ def test_every_method_is_the_same_on_every_engine(name, norm):
 
 @pytest.mark.parametrize("name", ["fsmgda", "fedhv"])
 def test_clients_that_make_different_numbers_of_steps_and_keep_their_optimiser_are_stacked_too(name):
-    local = LocalTraining(batch_size=6, learning_rate=0.02, epochs=1, optimiser="adam", keep_state=True)
+    # Not Adam: a bias before BatchNorm has a gradient of zero, and Adam steps along the rounding of it.
+    local = LocalTraining(batch_size=6, epochs=1, momentum=0.5, nesterov=True, weight_decay=0.01, keep_state=True)
     for norm in ("average", "local"):
         plan = replace(PLAN, local=local)
         one, three = (played(engine, METHODS[name], norm, plan)[0][-1] for engine in ("sequential", "stacked"))
-        torch.testing.assert_close(one.state.model, three.state.model, rtol=1e-2, atol=2e-3)
+        torch.testing.assert_close(one.state.model, three.state.model, rtol=2e-3, atol=2e-4)
 
 
 def test_statistics_travel_and_local_layers_do_not():
@@ -220,7 +221,9 @@ class Convolved(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4)
+        )
         self.heads = nn.ModuleList([nn.Linear(4, 3), nn.Linear(4, 4)])
 
     def forward(self, inputs: Tensor) -> list[Tensor]:

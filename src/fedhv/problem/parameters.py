@@ -160,9 +160,15 @@ class Layout:
         """The layout of what is sent between server and clients."""
         if not self.resident:
             return self
-        chosen = [i for i, stays in enumerate(self.resident) if not stays]
-        names, shapes, owners = (tuple(each[i] for i in chosen) for each in (self.names, self.shapes, self.owners))
-        return replace(self, names=names, shapes=shapes, owners=owners, statistics=(), resident=())
+        there = [i for i, stays in enumerate(self.resident) if not stays]
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in there),
+            shapes=tuple(self.shapes[i] for i in there),
+            owners=tuple(self.owners[i] for i in there),
+            statistics=tuple(self.statistics[i] for i in there),
+            resident=(),
+        )
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Named views into θ."""
