@@ -13,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedhv import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, LocalTraining, Problem, Uniform
 from fedhv.engines import Parallel, Sequential, Stacked
+from fedhv.engines.mappable import why_not_mappable
+from fedhv.engines.rehearsal import rehearse
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import minibatches, sample_cohort
@@ -249,3 +251,33 @@ def test_images_in_a_stack_and_traced_for_the_compiler(norm, compiled, monkeypat
         assert many.obstacle is None
         assert many.compiles == compiled
     torch.testing.assert_close(found[-1].state.model, expected[-1].state.model, **CLOSE)
+
+
+@pytest.mark.parametrize("norm", ["frozen", "local", "average", "group"])
+def test_a_trial_finds_that_the_model_can_be_stacked(norm):
+    rehearse(problem(norm))
+    assert why_not_mappable(problem(norm)) is None
+    assert why_not_mappable(images(norm)) is None
+
+
+@pytest.mark.parametrize("norm", ["average", "local"])
+def test_reports_of_a_client_use_its_own_layers(norm):
+    """The report of every client's second round is the loss that torch's modules in evaluation mode have."""
+    with Sequential(problem(norm)) as engine:
+        method = FedHV(reference=(9.0, 9.0), report="all", local_lr=RATE)
+        plan = replace(PLAN, rounds=2, participants=len(SIZES))
+        first, second = simulate(engine, method, plan)
+        reports = []
+        for k, n in enumerate(SIZES):
+            theta = first.state.model
+            if norm == "local":
+                theta = theta.masked_scatter(engine.layout.resident_entries, first.kept[k]["norm.0"])
+            module = Normalised()
+            module.load_state_dict(engine.client.network.state_dict(theta))
+            mine = engine.problem.train[torch.from_numpy(engine.problem.clients[k])]
+            assert len(mine) == n
+            pairs = zip(module.eval()(mine.inputs), mine.targets, strict=True)
+            reports.append(torch.stack([nn.functional.cross_entropy(*pair) for pair in pairs]).detach())
+    torch.testing.assert_close(
+        torch.tensor(second.state.record["report"]).float(), torch.stack(reports).mean(dim=0), rtol=1e-4, atol=1e-5
+    )

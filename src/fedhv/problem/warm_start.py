@@ -114,5 +114,5 @@ def _read(path: Path, module: nn.Module, problem: Problem) -> Mapping[str, Tenso
         for name, parameter in module.named_parameters(remove_duplicate=False)
         if names[id(parameter)] in values
     }
-    statistics = {name: values[name] for name, buffer in module.named_buffers() if name in values}
+    statistics = {name: values[name] for name, _ in module.named_buffers() if name in values}
     return module.state_dict() | everywhere | statistics
