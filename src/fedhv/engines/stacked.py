@@ -303,8 +303,7 @@ class Stacked(Engine):
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
         with mappable_attention(), self._autocast():
             loss = self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
-        statistics = self.client.network.statistics()
-        return (loss,) if statistics is None else (loss, statistics)
+        return (loss,) if self.client.entries is None else (loss, self.client.network.statistics())
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":

@@ -280,10 +280,8 @@ class Network:
             )
         return list(outputs)
 
-    def statistics(self) -> Tensor | None:
-        """The running statistics after the last training pass, in θ's order; None where the model has none in θ."""
-        if not self._norms:
-            return None
+    def statistics(self) -> Tensor:
+        """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
         return torch.cat([each for layer in self._norms for each in layer.statistics()])
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:

@@ -100,10 +100,7 @@ class Client(Worker):
     def direction(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
         """∇L(θ; B), with the running statistics after this pass in the place of their gradient."""
         gradient = self.gradient(theta, batch, weights, key)
-        statistics = self.network.statistics()
-        if self.entries is None or statistics is None:
-            return gradient
-        return self.entries.with_statistics(gradient, statistics)
+        return gradient if self.entries is None else self.entries.with_statistics(gradient, self.network.statistics())
 
     def known(self, gradient: Tensor) -> Callable[[Tensor], Tensor]:
         """A gradient that was computed before, as a function of θ; it leaves statistics as they are."""
