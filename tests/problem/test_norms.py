@@ -101,9 +101,9 @@ def test_a_layer_in_two_places_is_replaced_once():
 def test_engines_say_what_a_policy_means_in_one_line():
     notes = {norm: Sequential(problem(norm=norm)).notes for norm in POLICIES}
     assert notes["frozen"] == notes["average"] == []
-    assert notes["group"] == ['norm = "group": 1 BatchNorm layers of the model are replaced by GroupNorm.']
+    assert notes["group"] == ['norm = "group": GroupNorm takes the place of 1 BatchNorm layer.']
     assert len(notes["local"]) == 1
-    assert "The server evaluates with those that the model starts with" in notes["local"][0]
+    assert "The server evaluates with what the model starts with there." in notes["local"][0]
 
 
 def test_a_model_without_batch_norm_is_the_same_under_every_policy():

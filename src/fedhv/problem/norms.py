@@ -101,13 +101,14 @@ def norm_note(norm: Norm, layers: int) -> str | None:
     """What a user should know about a policy that concerns so many layers of the model, in one line."""
     if not layers:
         return None
+    many = "1 BatchNorm layer" if layers == 1 else f"{layers} BatchNorm layers"
     match norm:
         case "group":
-            return f'norm = "group": {layers} BatchNorm layers of the model are replaced by GroupNorm.'
+            return f'norm = "group": GroupNorm takes the place of {many}.'
         case "local":
             return (
-                f'norm = "local": each client keeps its own {layers} BatchNorm layers. The server evaluates with those '
-                "that the model starts with."
+                f'norm = "local": each client keeps {many} of its own. The server evaluates with what the model '
+                "starts with there."
             )
     return None
 
