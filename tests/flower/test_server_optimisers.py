@@ -71,6 +71,17 @@ def test_five_rounds_are_those_of_flowers_strategy(optimiser, strategy):
     torch.testing.assert_close(by_ours(optimiser, updates), by_flower(strategy(), updates), rtol=1e-5, atol=1e-6)
 
 
+def test_adam_with_both_biases_corrected_is_torchs():
+    theta = torch.nn.Parameter(START.clone())
+    torchs = torch.optim.Adam([theta], lr=0.05, betas=(0.8, 0.95), eps=1e-2)
+    updates = mean_updates(5)
+    for update in updates:
+        theta.grad = -update
+        torchs.step()
+    ours = ServerOptimiser("adam", 0.05, betas=(0.8, 0.95), tau=1e-2, correct_bias="both")
+    torch.testing.assert_close(by_ours(ours, updates), theta.detach(), rtol=1e-6, atol=1e-7)
+
+
 def test_none_takes_the_step_as_it_is_and_one_round_of_adam_by_hand():
     before, after = State(START, torch.ones(1)), State(START + 1, torch.ones(1))
     assert ServerOptimiser().applied(before, after) is after
@@ -88,7 +99,15 @@ def test_what_the_optimiser_remembers_survives_a_method_that_makes_its_memory_an
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"kind": "adm"}, {"learning_rate": 0.0}, {"tau": -1.0}, {"momentum": 1.0}, {"betas": (1.0, 0.9)}]
+    "wrong",
+    [
+        {"kind": "adm"},
+        {"correct_bias": "one"},
+        {"learning_rate": 0.0},
+        {"tau": -1.0},
+        {"momentum": 1.0},
+        {"betas": (1.0, 0.9)},
+    ],
 )
 def test_server_optimisers_that_mean_nothing_are_refused(wrong):
     with pytest.raises(InputError, match="server"):

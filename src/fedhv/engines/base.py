@@ -46,7 +46,7 @@ class Engine(ABC):
             self.client = Client(problem, device)
             self._test = problem.test.to(self.device)
         self.layout = self.client.layout
-        self.notes: list[str] = []
+        self.notes: list[str] = list(self.client.network.notes)
         """What the user should know about how a run is computed; emptied by whoever shows it."""
         self.chunk = Portion(
             CHUNK if self.device.type == "cpu" else 16 * CHUNK,

@@ -144,6 +144,9 @@ class Stacked(Engine):
             some = [waiting[i] for i in places]
             found: Sequence[Any]
             match some[0][0]:
+                case Losses() if self.layout.resident:  # no two clients have the same model
+                    with self._autocast():
+                        found = [work.alone(self.client, me) for work, me in some]
                 case Losses():
                     found = self._losses(some)
                 case Descend() | Gradient():
@@ -211,6 +214,11 @@ class Stacked(Engine):
             for i, (work, me) in enumerate(some):
                 if isinstance(work, Descend):
                     me.keep_optimiser_state(work.part, [each[i].clone() for each in state])
+        if self.layout.resident and not shape.single:
+            for t, (work, me), update in zip(stack, some, found, strict=True):
+                if isinstance(work, Descend):
+                    me.keep_layers(work.part, t.model + update)
+            found = found.masked_fill(self.layout.resident_entries.to(self.device), 0)
         return list(found.unbind())
 
     def _compress(self, some: Sequence[Waiting]) -> list[Compressed]:
@@ -268,12 +276,17 @@ class Stacked(Engine):
         shares: Tensor,
         key: Tensor,
     ) -> Tensor:
-        """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all."""
+        """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all.
+
+        Running statistics after the pass are in the place of their gradient.
+        """
         theta = theta.detach().requires_grad_()
         mapped = torch.func.vmap(self._objective, randomness="different")
         with torch.enable_grad():
-            losses = mapped(theta, inputs, targets, masks, weights, shares, key)
+            losses, *statistics = mapped(theta, inputs, targets, masks, weights, shares, key)
             (gradients,) = torch.autograd.grad(losses.sum(), theta)
+        if self.client.entries is not None and statistics:
+            return self.client.entries.with_statistics(gradients, statistics[0])
         return gradients
 
     def _objective(
@@ -285,10 +298,12 @@ class Stacked(Engine):
         weights: Tensor,
         shares: Tensor,
         key: Tensor,
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
+        """The loss, and the running statistics after the pass where θ has any."""
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
         with mappable_attention(), self._autocast():
-            return self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
+            loss = self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
+        return (loss,) if self.client.entries is None else (loss, self.client.network.statistics())
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -394,9 +409,11 @@ class Stacked(Engine):
                 )
 
             steps = (gradient(step) for step in range(shape.minibatches))
+            entries = self.client.entries
             if shape.single:
-                return next(steps)(theta)
-            known: list[Callable[[Tensor], Tensor]] = [] if first is None else [lambda theta: first]
+                gradients = next(steps)(theta)
+                return gradients if entries is None else entries.without_statistics(gradients)
+            known = [] if first is None else [self.client.known(first)]
             state = tuple(more[f"state{i}"] for i in range(len(more)) if f"state{i}" in more)
             after, state = descend(
                 theta,
@@ -407,6 +424,7 @@ class Stacked(Engine):
                 clip=shape.clip,
                 state=state,
                 active=active,
+                entries=entries,
             )
             return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
 

@@ -27,6 +27,7 @@ class Trajectory:
         first: The gradient of the first step, where it is known already.
         terms: Of the local objective beside the tasks' losses.
         state: Of the optimiser, where it goes on from an earlier round.
+        batch_size: Of its minibatches, where these may not be padded; 0 where they may.
     """
 
     cohort: Cohort
@@ -39,22 +40,27 @@ class Trajectory:
     first: Tensor | None = None
     terms: tuple[Term, ...] = ()
     state: tuple[Tensor, ...] = ()
+    batch_size: int = 0
 
     @classmethod
     def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
         """What a client's script waits for."""
+        # BatchNorm's statistics are those of the whole minibatch: what pads it would count.
+        b = min(me.local.batch_size, me.examples) if any(me.layout.statistics) else 0
         if isinstance(work, Gradient):
-            return cls(me.cohort, me.client, work.at, me.scaled(work.weights), work.part, single=True)
+            at, w = me.own(work.at), me.scaled(work.weights)
+            return cls(me.cohort, me.client, at, w, work.part, single=True, batch_size=b)
         return cls(
             me.cohort,
             me.client,
-            work.start,
+            me.own(work.start, work.part),
             me.scaled(work.weights),
             work.part,
             steps=me.local.steps_of(me.examples) - (work.first is not None),
             first=work.first,
             terms=work.terms,
             state=me.optimiser_state(work.part),
+            batch_size=b,
         )
 
     def shape(self, largest: int) -> Shape:
@@ -64,9 +70,8 @@ class Trajectory:
         kinds = tuple(term.kind for term in self.terms)
         unequal = local.epochs is not None and not self.single
         keeps = local.keep_state and not self.single
-        return Shape(
-            steps, local.batch_size, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state)
-        )
+        b = self.batch_size or local.batch_size
+        return Shape(steps, b, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state))
 
 
 @dataclass(frozen=True)

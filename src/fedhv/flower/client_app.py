@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
+from torch import Tensor
 
 from fedhv.engines import choose_device
 from fedhv.engines.privacy import ReportPrivacy
@@ -28,9 +29,12 @@ from fedhv.flower.wire import (
     load_memory,
     save_memory,
 )
+from fedhv.problem.parameters import initial_model
 from fedhv.problem.problem import Problem
+from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.client import Client
 from fedhv.protocol.exchange import Call
+from fedhv.protocol.travelling import arriving, leaving
 from fedhv.support.errors import FedHVError, InputError
 
 Load = Callable[[Context], Node | Problem]
@@ -87,11 +91,12 @@ def client_app(
             cohort = decode_cohort(message.content, k)
             client.layout = replace(client.layout, partial=expects_counts(message.content))
             memory = load_memory(context.state, message.content, cohort, client.device)
-            request = decode_request(message.content, client.layout, memory, client.device)
+            found = decode_request(message.content, client.layout.travelling, memory, client.device)
         except Malformed as problem:
             raise FedHVError(f"this node refuses the message: {problem}") from None
+        request = arriving(found, client.layout, initial_layers(client, cohort.seed))
         call = Call(request, cohort)
-        call.memories[k] = memory
+        call.memories[k], layout = memory, client.layout
         reply = client.answer(call, k)
         rule = reports(context) if callable(reports) else reports
         if rule is not None:
@@ -100,7 +105,9 @@ def client_app(
         if request.trains:
             memory.round.clear()  # the round ends with training
         save_memory(context.state, message.content, cohort, memory)
-        return Message(encode_reply(request, reply, client.layout), reply_to=message)
+        return Message(
+            encode_reply(leaving(request, layout), leaving(reply, layout), layout.travelling), reply_to=message
+        )
 
     app.query(HELLO.split(".")[1])(introduce)
     for kind in (TRAIN, EXCHANGE):
@@ -115,6 +122,14 @@ def _addressed(message: Message, context: Context, call_next: ClientAppCallable)
     if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
         return Message(reply.error, reply_to=message)
     return reply
+
+
+def initial_layers(client: Client, seed: int) -> Tensor | None:
+    """The initial model of a run with this seed, where a node needs parts of it that do not travel."""
+    if not client.layout.resident:
+        return None
+    problem = client.problem
+    return initial_model(problem.model, torch_seed(seed, Purpose.MODEL), problem.norm)
 
 
 def partition_of(context: Context) -> int:

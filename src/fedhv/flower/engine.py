@@ -23,6 +23,7 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.traffic import Traffic
+from fedhv.protocol.travelling import arriving, leaving
 from fedhv.simulation.record import bytes_sent
 from fedhv.support import toml
 
@@ -96,7 +97,8 @@ class Nodes(Engine):
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
         """The messages that put a request to those of a cohort that are there, by client."""
         request, cohort = call.request, call.cohort
-        content = encode_request(request, cohort, extra, self._run, partial=self.layout.partial)
+        sent = leaving(request, self.layout)
+        content = encode_request(sent, cohort, extra, self._run, partial=self.layout.partial)
         made = {
             k: Message(
                 content,
@@ -131,7 +133,8 @@ class Nodes(Engine):
                         self.roster.missed(k)  # nor did this one bring anything
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
-                decoded[k] = decode_reply(call.request, answer.content, self.layout)
+                found = decode_reply(leaving(call.request, self.layout), answer.content, self.layout.travelling)
+                decoded[k] = arriving(found, self.layout)
             except Malformed as objection:
                 refused.append(Refusal(k, str(objection), sent=answer is not None and not answer.has_error()))
         answered = call.of([k for k in call.cohort.clients if k in decoded])

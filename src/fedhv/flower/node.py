@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedhv.problem.checking import checked
+from fedhv.problem.norm_policy import Norm
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.tasks import Task
 from fedhv.runs.config import Setting
@@ -30,6 +31,7 @@ class Node:
         prepare: As in `fedhv.Benchmark`.
         augment: As in `fedhv.Benchmark`.
         heads: As in `fedhv.Benchmark`.
+        norm: As in `fedhv.Benchmark`; the same on all nodes and on the server.
     """
 
     model: Callable[[], nn.Module]
@@ -38,6 +40,7 @@ class Node:
     prepare: Callable[[Tensor], Tensor] | None = None
     augment: Augmentation | None = None
     heads: tuple[str, ...] | None = None
+    norm: Norm = "refuse"
 
     def problem(self) -> Problem:
         """The problem as this node sees it: whichever client it is, all examples are its own."""
@@ -51,6 +54,7 @@ class Node:
             prepare=self.prepare,
             augment=self.augment,
             heads=self.heads,
+            norm=self.norm,
             clients=_AllMine(np.arange(len(train)), np.array([0, len(train)])),
         )
         masks = problem.train.labelled or (None,) * len(problem.tasks)
@@ -99,6 +103,7 @@ class Server:
         prepare: As on the nodes.
         heads: As on the nodes.
         missing_labels: Whether nodes may lack labels; they then say how many they have.
+        norm: As on the nodes.
     """
 
     model: Callable[[], nn.Module]
@@ -109,6 +114,7 @@ class Server:
     prepare: Callable[[Tensor], Tensor] | None = None
     heads: tuple[str, ...] | None = None
     missing_labels: bool = False
+    norm: Norm = "refuse"
 
     def problem(self) -> Problem:
         """The problem as the server sees it: so many clients, and nothing of what they hold."""
@@ -125,5 +131,6 @@ class Server:
             prepare=self.prepare,
             heads=self.heads,
             missing_labels=self.missing_labels,
+            norm=self.norm,
             clients=Clients(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1)),
         )

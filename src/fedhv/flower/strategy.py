@@ -29,7 +29,7 @@ from fedhv.protocol.exchange import Call
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.config import Setting, override_setting
 from fedhv.runs.job import Execution, Job
-from fedhv.runs.resolve import setting_of
+from fedhv.runs.resolve import setting_of, with_policy
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Assess, Event, FinishedRound, rounds
@@ -79,6 +79,7 @@ class Strategy(FlowerStrategy):
         problem = server.problem() if isinstance(server, Server) else server
         chosen = override_setting(setting or setting_of(problem), list(override))
         refuse_hidden_labels(chosen)
+        problem = with_policy(problem, chosen)
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()
         self.patience = patience or Patience()

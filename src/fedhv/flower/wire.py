@@ -229,6 +229,8 @@ def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordD
     """What a node answers to it."""
     about: dict[str, Any] = {"partition": who.partition, "tasks": tasks, "parameters": layout.d}
     about["examples"] = who.holding.examples
+    if layout.norm != "refuse":
+        about["norm"] = layout.norm
     if who.holding.labels is not None:
         about["labels"] = list(who.holding.labels)
     return RecordDict({CONFIG: ConfigRecord(_language() | about)})
@@ -253,6 +255,8 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
+    if (norm := config.get("norm", "refuse")) != layout.norm:
+        raise Malformed(f"policies for BatchNorm differ: norm = '{layout.norm}' here, {norm!r} on the node")
     examples = _take(config, "examples", int)
     if examples < 1:
         raise Malformed(f"`examples` of {examples}")

@@ -311,7 +311,7 @@ def _seeded(cohort: Cohort) -> Iterator[None]:
 
 def _with_shared(vector: Tensor, shared: Tensor, layout: Layout) -> Tensor:
     """The vector with another shared part."""
-    mine = torch.cat([torch.full((n,), k < 0) for n, k in zip(layout.sizes, layout.owners, strict=True)])
+    mine = layout.shared_entries
     result = vector.clone()
     result[mine.to(vector.device)] = shared.to(vector)
     return result

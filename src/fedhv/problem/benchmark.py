@@ -15,6 +15,7 @@ from fedhv.problem.clients import Clients
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.joining import as_examples, join
 from fedhv.problem.missing import check_labels, check_test_labels, whole_classes, with_whole_classes
+from fedhv.problem.norm_policy import Norm, check_norm
 from fedhv.problem.partitions import load_partitions
 from fedhv.problem.tables import Columns, client_lists
 from fedhv.problem.tasks import Task
@@ -41,6 +42,8 @@ class Benchmark:
             parameter is shared.
         strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
         missing_labels: Whether clients that live elsewhere may lack labels; what examples here lack is found by itself.
+        norm: What becomes of the model's BatchNorm layers: "refuse" them, keep them "frozen" in evaluation mode, leave
+            them "local" to each client, "average" their statistics, or replace them by "group" normalisation.
     """
 
     name: str
@@ -53,8 +56,10 @@ class Benchmark:
     heads: tuple[str, ...] | None = None
     strata: dict[str, np.ndarray] = field(default_factory=dict)
     missing_labels: bool = False
+    norm: Norm = "refuse"
 
     def __post_init__(self) -> None:
+        check_norm("norm", self.norm)
         object.__setattr__(self, "tasks", tuple(self.tasks))
         if isinstance(self.model, nn.Module):
             made = type(self.model).__name__
@@ -121,7 +126,7 @@ class Problem(Benchmark):
             test: The same for evaluation.
             name: What tables call the problem.
             collate: Makes a minibatch from a list of single examples' inputs, as in `Examples.of`.
-            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+            options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Example:
             >>> Problem.from_clients(Net, [classification("risk", 2)], [(x0, [y0]), (x1, [y1])], test=(x, [y]))
@@ -171,7 +176,7 @@ class Problem(Benchmark):
             test: A table with the same columns for evaluation.
             name: What tables call the problem.
             collate: As in `Examples.of`.
-            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+            options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Example:
             >>> Problem.from_table(
@@ -215,7 +220,7 @@ class Problem(Benchmark):
             test: A table with the same columns for evaluation.
             name: What tables call the problem.
             collate: As in `Examples.of`.
-            options: `prepare`, `augment`, `heads` as in `Benchmark`.
+            options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Example:
             >>> partitioner = DirichletPartitioner(num_partitions=10, partition_by="label", alpha=0.3)

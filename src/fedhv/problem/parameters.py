@@ -1,6 +1,7 @@
 """The model as one flat vector θ ∈ R^d, and which of its entries are shared or belong to a task's head.
 
-Parameters with `requires_grad=False` are no part of it: they stay as the model's factory makes them.
+Parameters with `requires_grad=False` are no part of it: they stay as the model's factory makes them. The running
+statistics of BatchNorm layers are, under a policy that has local training update them (see `norms`).
 
 Server arithmetic, checkpoints and messages are then plain vector arithmetic; `Network` gives the vector its
 meaning by running the module on views of it.
@@ -10,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedhv.problem.dropout import Draws
+from fedhv.problem.norm_policy import Norm
+from fedhv.problem.norms import AveragedNorm, apply_norm, norm_note
 from fedhv.problem.pooling import with_fast_pooling
 from fedhv.problem.trees import Inputs, arguments
 from fedhv.support.errors import InputError
@@ -35,6 +39,11 @@ class Layout:
         owners: For every parameter the task whose head it belongs to, or -1 where it is shared.
         tasks: How many tasks there are.
         partial: Whether labels may be missing: replies then say how many there are.
+        statistics: Which of them are running statistics of BatchNorm layers: they have no gradient, and a training pass
+            gives their new values. Empty where there are none.
+        resident: Which of them stay with the clients: they do not travel, and the server's copy does not change. Empty
+            where there are none.
+        norm: The policy for BatchNorm.
     """
 
     names: tuple[str, ...]
@@ -42,11 +51,14 @@ class Layout:
     owners: tuple[int, ...]
     tasks: int
     partial: bool = False
+    statistics: tuple[bool, ...] = ()
+    resident: tuple[bool, ...] = ()
+    norm: Norm = "refuse"
 
     @classmethod
     def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
         """Read the layout off a module."""
-        parameters = _trained(module)
+        parameters: dict[str, Tensor] = dict(_trained(module))
         if heads is None:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
@@ -63,7 +75,16 @@ class Layout:
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
         if parameters and -1 not in owners:
             raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
-        return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
+        if not (running := _statistics(module)):
+            return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
+        # All tasks' examples pass a layer, also one in a head: its statistics are nobody's own.
+        owners += [-1] * len(running)
+        marks = [name in running for name in (*parameters, *running)]
+        kept = [any(_within(name, prefix) for prefix in _residents(module)) for name in (*parameters, *running)]
+        entries = parameters | running
+        shapes = tuple(each.shape for each in entries.values())
+        resident = tuple(kept) if any(kept) else ()
+        return cls(tuple(entries), shapes, tuple(owners), tasks, statistics=tuple(marks), resident=resident)
 
     @property
     def sizes(self) -> list[int]:
@@ -77,8 +98,20 @@ class Layout:
 
     @property
     def d_shared(self) -> int:
-        """How many scalars all tasks share."""
-        return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner < 0)
+        """How many scalars all tasks share; statistics and what stays with the clients are not among them."""
+        return sum(size for size, mine in zip(self.sizes, self._shared, strict=True) if mine)
+
+    @property
+    def d_statistics(self) -> int:
+        """How many scalars are running statistics."""
+        return sum(size for size, mark in zip(self.sizes, self.statistics, strict=False) if mark)
+
+    @property
+    def _shared(self) -> list[bool]:
+        """Which parameters all tasks share."""
+        no = (False,) * len(self.owners)
+        marks = zip(self.owners, self.statistics or no, self.resident or no, strict=True)
+        return [owner < 0 and not statistic and not resident for owner, statistic, resident in marks]
 
     def d_head(self, task: int) -> int:
         """How many scalars belong to one task's head."""
@@ -86,12 +119,12 @@ class Layout:
 
     def shared(self, vectors: Tensor) -> Tensor:
         """The shared part of vectors whose last axis is θ's."""
-        mine = [i for i, owner in enumerate(self.owners) if owner < 0]
+        mine = [i for i, shared in enumerate(self._shared) if shared]
         if mine == list(range(len(mine))):  # mostly they come first: one copy, not one for every parameter
             # A copy always, also where it could be a view: products depend in their last bits on where numbers lie.
             return vectors[..., : self.d_shared].clone(memory_format=torch.contiguous_format)
         parts = torch.split(vectors, self.sizes, dim=-1)
-        return torch.cat([part for part, owner in zip(parts, self.owners, strict=True) if owner < 0], dim=-1)
+        return torch.cat([part for part, shared in zip(parts, self._shared, strict=True) if shared], dim=-1)
 
     def spread(self, shared: Tensor, heads: Tensor) -> Tensor:
         """One number for every entry of θ: that of its task where it belongs to a head, else the shared one.
@@ -102,6 +135,41 @@ class Layout:
         owners = torch.tensor(self.owners, device=each.device) % (self.tasks + 1)
         return each[..., torch.repeat_interleave(owners, torch.tensor(self.sizes, device=each.device))]
 
+    def mask(self, marks: Sequence[bool]) -> Tensor:
+        """One truth value for every entry of θ, from one for every parameter; none marks none."""
+        marked = list(marks) or [False] * len(self.names)
+        return torch.repeat_interleave(torch.tensor(marked), torch.tensor(self.sizes))
+
+    @cached_property
+    def shared_entries(self) -> Tensor:
+        """Which entries of θ all tasks share."""
+        return self.mask(self._shared)
+
+    @cached_property
+    def statistic_entries(self) -> Tensor:
+        """Which entries of θ are running statistics."""
+        return self.mask(self.statistics)
+
+    @cached_property
+    def resident_entries(self) -> Tensor:
+        """Which entries of θ stay with the clients."""
+        return self.mask(self.resident)
+
+    @cached_property
+    def travelling(self) -> Layout:
+        """The layout of what is sent between server and clients."""
+        if not self.resident:
+            return self
+        there = [i for i, stays in enumerate(self.resident) if not stays]
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in there),
+            shapes=tuple(self.shapes[i] for i in there),
+            owners=tuple(self.owners[i] for i in there),
+            statistics=tuple(self.statistics[i] for i in there),
+            resident=(),
+        )
+
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Named views into θ."""
         parts = torch.split(theta, self.sizes)
@@ -110,11 +178,32 @@ class Layout:
 
 def flatten(module: nn.Module) -> Tensor:
     """θ from a module's parameters."""
-    return torch.cat([p.detach().reshape(-1).float() for p in _trained(module).values()])
+    entries = _trained(module) | _statistics(module)
+    return torch.cat([each.detach().reshape(-1).float() for each in entries.values()])
 
 
-def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+def _trained(module: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _norms(module: nn.Module) -> dict[str, AveragedNorm]:
+    """The layers whose statistics are entries of θ."""
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, AveragedNorm)}
+
+
+def _statistics(module: nn.Module) -> dict[str, Tensor]:
+    """The running statistics that are entries of θ, in the order of `AveragedNorm.statistics`."""
+    names = ("running_mean", "running_var")
+    return {_join(where, name): getattr(layer, name) for where, layer in _norms(module).items() for name in names}
+
+
+def _residents(module: nn.Module) -> list[str]:
+    """The layers that stay with the clients."""
+    return [name for name, layer in _norms(module).items() if layer.resident]
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
 
 
 def _within(name: str, prefix: str) -> bool:
@@ -130,12 +219,15 @@ class Network:
         tasks: int,
         heads: Sequence[str] | None,
         device: torch.device | str,
+        norm: Norm = "refuse",
     ) -> None:
         # What the factory draws besides θ (random buffers, frozen layers) is the same in every run, process and node.
         module = _made(factory, 0)
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
-        refuse_running_statistics(module)
+        note = norm_note(norm, apply_norm(module, norm))
+        self.notes = [] if note is None else [note]
+        """What the user should know about how the model is changed."""
         for name, parameter in module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise InputError(
@@ -143,7 +235,7 @@ class Network:
                 )
         self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
         self._draws: bool | None = None
-        self.layout = Layout.of(module, tasks, heads)
+        self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
         if self.layout.d == 0:
             raise InputError("The model should have parameters to train. Found none.")
 
@@ -154,7 +246,7 @@ class Network:
 
     @module.setter
     def module(self, module: nn.Module) -> None:
-        self._module, self._places = module, _places(module)
+        self._module, self._places, self._norms = module, _places(module), list(_norms(module).values())
 
     def __call__(
         self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
@@ -165,6 +257,8 @@ class Network:
         """
         if self.module.training != training:
             self.module.train(training)
+        for layer in self._norms:
+            layer.fresh = None
         parameters = self.layout.unflatten(theta)
         # A model that drew nothing in its first training pass is not watched again: that costs a tenth of a small step.
         draws = None if key is None or self._draws is False else Draws(key)
@@ -186,14 +280,20 @@ class Network:
             )
         return list(outputs)
 
+    def statistics(self) -> Tensor:
+        """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
+        return torch.cat([each for layer in self._norms for each in layer.statistics()])
+
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """The module's state dict with θ in it: under every name of a parameter that several modules share."""
         values = self.layout.unflatten(theta)
         names = {parameter: name for name, parameter in self.module.named_parameters()}
         everywhere = self.module.named_parameters(remove_duplicate=False)
-        return self.module.state_dict() | {
-            name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values
-        }
+        named = {name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values}
+        running = self.module.named_buffers(remove_duplicate=False)
+        own = {buffer: name for name, buffer in self.module.named_buffers()}
+        named |= {name: values[own[buffer]] for name, buffer in running if own[buffer] in values}
+        return self.module.state_dict() | named
 
     def _call(self, parameters: dict[str, Tensor], inputs: Inputs) -> Any:
         """What `functional_call` does, without looking everything up again: an eighth of a small model's step."""
@@ -210,30 +310,23 @@ class Network:
 
 
 def _places(module: nn.Module) -> dict[str, list[Place]]:
-    """For every parameter where its module keeps it: in several places, where modules share it."""
-    names = {parameter: name for name, parameter in _trained(module).items()}
+    """For every entry of θ where its module keeps it: in several places, where modules share it."""
+    names = {entry: name for name, entry in (_trained(module) | _statistics(module)).items()}
     found: dict[str, list[Place]] = {name: [] for name in names.values()}
     for owner in module.modules():
-        for name, parameter in owner._parameters.items():
-            if parameter in names:
-                found[names[parameter]].append((owner._parameters, name))
+        for table in (owner._parameters, owner._buffers):
+            for name, entry in table.items():
+                if entry is not None and entry in names:
+                    found[names[entry]].append((table, name))
     return found
 
 
-def refuse_running_statistics(module: nn.Module) -> None:
-    """Refuse layers whose buffers change during training: they are not part of θ and would be lost."""
-    for name, layer in module.named_modules():
-        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-        if batch or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats):
-            raise InputError(
-                f"The model has {type(layer).__name__} at '{name}'. Its statistics depend on the minibatch and are "
-                "not parameters: averaging clients would mix or lose them. Use nn.GroupNorm instead."
-            )
-
-
-def initial_model(factory: Callable[[], nn.Module], seed: int) -> Tensor:
+def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "refuse") -> Tensor:
     """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
-    return flatten(_made(factory, seed))
+    module = _made(factory, seed)
+    if norm != "refuse":
+        apply_norm(module, norm)
+    return flatten(module)
 
 
 def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:

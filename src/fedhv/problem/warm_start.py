@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
+from fedhv.problem.norms import apply_norm
 from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
 from fedhv.support.errors import InputError
 
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""The buffers of a BatchNorm layer."""
 DIGEST = 32
 """Bytes behind the tensors of a checkpoint: its checksum."""
 
@@ -47,6 +51,8 @@ def warm_started(problem: Problem, source: Any) -> Problem:
         module = problem.model()
     state = _state(source, module, problem)
     own = module.state_dict()
+    if problem.norm == "group":  # a run's model has no running statistics any more
+        state = {name: own[name] for name in own if name.rpartition(".")[2] in STATISTICS} | dict(state)
     where = f"`init` ({source})" if isinstance(source, str | Path) else "`init`"
     for name, value in own.items():
         if name not in state:
@@ -96,7 +102,9 @@ def _read(path: Path, module: nn.Module, problem: Problem) -> Mapping[str, Tenso
     if not path.name.startswith("checkpoint"):
         return dict(load_tensors(data))
     theta = load_tensors(data[:-DIGEST])["model"]
-    layout = Layout.of(module, len(problem.tasks), problem.heads)
+    as_trained = copy.deepcopy(module)
+    apply_norm(as_trained, problem.norm)
+    layout = Layout.of(as_trained, len(problem.tasks), problem.heads)
     if theta.numel() != layout.d:
         raise ValueError(f"expected {layout.d} parameters, found {theta.numel()}")
     names = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -106,4 +114,5 @@ def _read(path: Path, module: nn.Module, problem: Problem) -> Mapping[str, Tenso
         for name, parameter in module.named_parameters(remove_duplicate=False)
         if names[id(parameter)] in values
     }
-    return module.state_dict() | everywhere
+    statistics = {name: values[name] for name, _ in module.named_buffers() if name in values}
+    return module.state_dict() | everywhere | statistics

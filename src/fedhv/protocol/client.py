@@ -23,7 +23,7 @@ from fedhv.problem.random import Purpose
 from fedhv.problem.trees import tree_map
 from fedhv.protocol.cohort import Cohort, minibatches
 from fedhv.protocol.exchange import Call
-from fedhv.protocol.local import descend
+from fedhv.protocol.local import Entries, descend
 from fedhv.protocol.request import Reply
 from fedhv.protocol.script import Descend, Gradient, Member, Worker, play
 from fedhv.support.errors import InputError
@@ -53,8 +53,9 @@ class Client(Worker):
     def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
         self.problem = problem
         self.device = torch.device(device)
-        self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device)
+        self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device, problem.norm)
         self.layout = replace(self.network.layout, partial=problem.missing_labels or problem.train.labelled is not None)
+        self.entries = Entries.of(self.layout, self.device)
         self._holdings: dict[int, Holding] = {}
         self.train_examples = problem.train.to(self.device)
 
@@ -95,6 +96,18 @@ class Client(Worker):
         theta = theta.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self.objective(theta, batch, weights, key=key), theta)
         return gradient
+
+    def direction(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
+        """∇L(θ; B), with the running statistics after this pass in the place of their gradient."""
+        gradient = self.gradient(theta, batch, weights, key)
+        return gradient if self.entries is None else self.entries.with_statistics(gradient, self.network.statistics())
+
+    def known(self, gradient: Tensor) -> Callable[[Tensor], Tensor]:
+        """A gradient that was computed before, as a function of θ; it leaves statistics as they are."""
+        entries = self.entries
+        if entries is None:
+            return lambda theta: gradient
+        return lambda theta: entries.with_statistics(gradient, theta)
 
     # --- the examples of client k -------------------------------------------------------------------------
 
@@ -139,29 +152,33 @@ class Client(Worker):
     def descend(self, work: Descend, me: Member) -> Tensor:
         """Δθ_k after K steps on the weighted loss."""
         cohort, k = me.cohort, me.client
-        known: list[Callable[[Tensor], Tensor]] = [] if work.first is None else [lambda theta: _given(work.first)]
+        known = [] if work.first is None else [self.known(work.first)]
+        start = me.own(work.start, work.part)
         left = me.local.steps_of(me.examples) - len(known)
         w = me.scaled(work.weights).to(work.start)
         with self._dropout(cohort, k, work.part, left) as drawn:
             batches = zip(self.minibatches(cohort, k, left, work.part), drawn, strict=True)
-            rest = (lambda theta, b=batch, key=key: self.gradient(theta, b, w, key) for batch, key in batches)
+            rest = (lambda theta, b=batch, key=key: self.direction(theta, b, w, key) for batch, key in batches)
             theta, state = descend(
-                work.start,
+                start,
                 (g for source in (known, rest) for g in source),
                 me.local.learning_rate,
                 me.local.rule,
                 work.terms,
                 clip=me.local.clip,
                 state=me.optimiser_state(work.part),
+                entries=self.entries,
             )
         me.keep_optimiser_state(work.part, state)
-        return theta - work.start
+        me.keep_layers(work.part, theta)
+        update = theta - start
+        return update if not self.layout.resident else update.masked_fill(_given(self.entries).resident, 0)
 
     def gradient_of(self, work: Gradient, me: Member) -> Tensor:
         """The gradient of the weighted loss on one minibatch."""
         with self._dropout(me.cohort, me.client, work.part, 1) as (key,):
             (batch,) = self.minibatches(me.cohort, me.client, 1, work.part)
-            return self.gradient(work.at, batch, me.scaled(work.weights).to(work.at), key)
+            return self.gradient(me.own(work.at), batch, me.scaled(work.weights).to(work.at), key)
 
     def holding(self, k: int) -> Holding:
         """What client k holds."""
@@ -207,7 +224,7 @@ class Client(Worker):
             generator.set_state(before)
 
 
-def _given(value: Tensor | None) -> Tensor:
+def _given(value: Entries | None) -> Entries:
     assert value is not None
     return value
 

@@ -177,8 +177,20 @@ class Collector:
             stacks=stacks,
             each=tuple(self._each),
             shares=shares,
+            statistics=self._statistics(means, shares),
         )
         return call.request.replies(answers)
+
+    def _statistics(self, means: Mapping[str, Tensor], shares: Tensor | None) -> Tensor | None:
+        """The mean change of running statistics over clients, and over tasks that train alone and have labels."""
+        for name, mean in means.items():
+            about = self._fields[name]
+            if any(self._layout.statistics) and about.bound == "update" and about.axes in (("d",), ("m", "d")):
+                if about.axes == ("m", "d"):
+                    mean = mean if shares is None else mean[(shares.sum(dim=0) > 0).to(mean.device)]
+                    mean = mean.mean(dim=0)
+                return mean * self._layout.statistic_entries.to(mean.device)
+        return None
 
     def _mean(self, name: str) -> Tensor:
         """The mean over clients; what nobody has a share in does not move."""

@@ -75,6 +75,8 @@ class Replies:
         stacks: Every other tensor of the replies, one row for each client; None where no client sent it.
         each: The replies one by one, where the request asked for that; they take M times the memory of one.
         shares: How much each client's answer about each task counts, M × m; None where all count alike.
+        statistics: The mean change of the model's running statistics, d numbers that are zero elsewhere; None where the
+            model has none in θ or nobody trained.
     """
 
     cohort: Cohort
@@ -84,6 +86,7 @@ class Replies:
     stacks: Mapping[str, Tensor | None] = field(default_factory=dict, kw_only=True)
     each: tuple[ClientReply, ...] = field(default=(), kw_only=True)
     shares: Tensor | None = field(default=None, kw_only=True)
+    statistics: Tensor | None = field(default=None, kw_only=True)
 
     @property
     def present(self) -> Tensor:

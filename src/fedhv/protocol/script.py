@@ -30,6 +30,9 @@ Script = Generator[Any, Any, Any]
 GRADIENT_PART = 1_000_000
 """Parts from here on are single gradients, so that they share no random stream with task-wise training."""
 
+LAYERS = "norm"
+"""The layers that stay with a client, in its memory; tasks that train alone (`part`) have layers of their own each."""
+
 
 @dataclass
 class Memory:
@@ -106,6 +109,19 @@ class Member:
         if self.local.keep_state:
             self.memory.run.update({f"optimiser.{part}.{i}": value for i, value in enumerate(state)})
 
+    def own(self, theta: Tensor, part: int = 0) -> Tensor:
+        """θ with the layers that the client keeps in their place; the received ones before it has trained."""
+        kept = self.memory.run.get(f"{LAYERS}.{part}") if self.layout.resident else None
+        if kept is None:
+            return theta
+        mine = self.layout.resident_entries.to(theta.device)
+        return theta.masked_scatter(mine, kept.to(theta))
+
+    def keep_layers(self, part: int, theta: Tensor) -> None:
+        """Keep the layers that do not travel until it trains again."""
+        if self.layout.resident:
+            self.memory.run[f"{LAYERS}.{part}"] = theta[self.layout.resident_entries.to(theta.device)]
+
     def report_examples(self, budget: ReportBudget) -> np.ndarray:
         """The positions of the examples that a report with this budget B_rep uses."""
         return report_positions(self.stream(Purpose.REPORT), self.examples, self.local, budget)
@@ -149,7 +165,7 @@ class Losses(Computation):
 
     def alone(self, worker: Worker, me: Member) -> Tensor:
         """F̂_k."""
-        return worker.losses(self.at, self.on, me.client)
+        return worker.losses(me.own(self.at), self.on, me.client)
 
 
 @dataclass(frozen=True, eq=False)

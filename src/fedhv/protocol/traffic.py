@@ -28,6 +28,7 @@ class Traffic:
 
 def traffic(request: Request, layout: Layout, asked: int, answered: int | None = None) -> Traffic:
     """What one exchange moves: to every client that was asked, from every client that answered."""
+    layout = layout.travelling
     answered = asked if answered is None else answered
     down, up = sum(request.down(layout).values()), sum(request.up(layout).values())
     return Traffic(BYTES_PER_SCALAR * down * asked, BYTES_PER_SCALAR * up * answered)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedhv.methods import METHODS, make_method, method_class, method_place
 from fedhv.methods.parts.server import ServerOptimiser
+from fedhv.problem.norm_policy import Norm, check_norm
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.screening import Screening
@@ -126,6 +127,7 @@ class Training:
         clip: The largest norm of a client's gradient; larger ones are scaled down.
         keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh.
         schedule: How the clients' learning rate changes over the rounds.
+        norm: What becomes of the model's BatchNorm layers: "refuse", "frozen", "local", "average" or "group".
     """
 
     rounds: int
@@ -142,8 +144,10 @@ class Training:
     clip: float | None = None
     keep_state: bool = False
     schedule: Schedule = field(default_factory=Schedule)
+    norm: Norm = "refuse"
 
     def __post_init__(self) -> None:
+        check_norm("training.norm", self.norm)
         _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
         if not 0 <= self.momentum < 1:
             raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")

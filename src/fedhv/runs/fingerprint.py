@@ -66,7 +66,7 @@ def _of_problem(problem: Problem) -> Fingerprint:
 
 def _of_model(problem: Problem) -> str:
     """Its code, its structure, and the values that no run trains (buffers and frozen parameters)."""
-    module = Network(problem.model, len(problem.tasks), problem.heads, "cpu").module
+    module = Network(problem.model, len(problem.tasks), problem.heads, "cpu", problem.norm).module
     kinds = {type(each) for each in module.modules()}
     own = sorted(
         (kind for kind in kinds if not kind.__module__.startswith("torch.")), key=lambda kind: kind.__qualname__

@@ -31,8 +31,17 @@ def resolve(
     if not isinstance(problem, Problem):
         benchmark = load_benchmark(setting.benchmark, data)
         problem = Problem.divide(benchmark, federation.divide(benchmark))
+    if isinstance(what, Problem) and setting.training.norm != what.norm:  # its own unless it was overridden
+        problem = replace(what, norm=setting.training.norm)
+    problem = with_policy(problem, setting)
     problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
     return setting, problem if init is None else warm_started(problem, init)
+
+
+def with_policy(problem: Problem, setting: Setting) -> Problem:
+    """The problem with the setting's policy for BatchNorm; a benchmark's own holds unless a setting has another."""
+    norm = setting.training.norm
+    return problem if norm in ("refuse", problem.norm) else replace(problem, norm=norm)
 
 
 def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:
@@ -63,7 +72,7 @@ def setting_of(problem: Problem) -> Setting:
         name=problem.name,
         benchmark="given",
         federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
-        training=Training(rounds=100, batch_size=32, local_steps=10),
+        training=Training(rounds=100, batch_size=32, local_steps=10, norm=problem.norm),
     )
 
 

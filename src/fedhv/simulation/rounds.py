@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedhv.engines.base import Engine
@@ -102,7 +103,7 @@ Event = Call | Assess | FinishedRound | FedHVError
 
 def initial_state(engine: Engine, method: Method, seed: int) -> State:
     """Round 0: the model's own initialisation and uniform weights."""
-    theta = initial_model(engine.problem.model, torch_seed(seed, Purpose.MODEL))
+    theta = initial_model(engine.problem.model, torch_seed(seed, Purpose.MODEL), engine.problem.norm)
     return method.start(theta.to(engine.device), len(engine.problem.tasks))
 
 
@@ -115,6 +116,8 @@ class Tally:
     refused: list[Refusal] = field(default_factory=list)
     attempts: int = 0
     kept: Kept = field(default_factory=dict)
+    statistics: Tensor | None = None
+    """The mean change of running statistics in the attempt."""
 
 
 Population = int | Callable[[], Sequence[int]]
@@ -193,7 +196,7 @@ def _play(
     """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
     while True:
         intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average)
-        attempt, tally.attempts = tally.attempts, tally.attempts + 1
+        attempt, tally.attempts, tally.statistics = tally.attempts, tally.attempts + 1, None
         try:
             there = population if isinstance(population, int) else population()
             held = None
@@ -207,7 +210,7 @@ def _play(
             after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
             check_state(method, after, state)
             tally.kept = memories.kept()
-            return plan.server.applied(state, after)
+            return _with_statistics(layout, state, plan.server.applied(state, after), tally.statistics)
         except TooFewReplies as few:
             if tally.attempts < plan.screening.attempts:
                 continue
@@ -216,6 +219,17 @@ def _play(
                 raise diverged(what, (yield from _worst_task(state, plan))) from None
             tries = "attempt" if tally.attempts == 1 else "attempts"
             raise TooFewReplies(f"Round {t + 1}, after {tally.attempts} {tries} (`server.attempts`): {few}") from None
+
+
+def _with_statistics(layout: Layout, before: State, after: State, change: Tensor | None) -> State:
+    """Running statistics are the mean of the clients', whatever step a method makes of their updates.
+
+    They are no parameters: a server's learning rate would move a variance past the clients' values, below zero even.
+    """
+    if change is None:
+        return after
+    entries = layout.statistic_entries.to(after.model.device)
+    return replace(after, model=torch.where(entries, before.model + change, after.model))
 
 
 def _converse(
@@ -239,6 +253,7 @@ def _converse(
         if len(cohort):
             answered: Replies = yield Call(request, cohort, intake, memories)
             replies, cohort = answered, answered.cohort
+            tally.statistics = tally.statistics if answered.statistics is None else answered.statistics
             refused = [*refused, *answered.refused]
         asked -= sum(not refusal.asked for refusal in refused)
         tally.traffic += traffic(request, layout, asked, len(cohort) + sum(refusal.sent for refusal in refused))

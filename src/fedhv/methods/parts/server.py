@@ -35,7 +35,8 @@ class ServerOptimiser:
         momentum: μ of "momentum" (FedAvgM).
         betas: β₁ and β₂ of the others; Adagrad uses the first alone.
         tau: τ, added to √v.
-        correct_bias: Whether Adam's rate is multiplied by √(1 − β₂ᵗ⁺¹)/(1 − β₁ᵗ⁺¹) in round t = 1, 2, … (as in Flower).
+        correct_bias: Whether Adam's rate is multiplied by √(1 − β₂ᵗ⁺¹)/(1 − β₁ᵗ⁺¹) in round t = 1, 2, … (as in Flower);
+            "both" divides m by 1 − β₁ᵗ and v by 1 − β₂ᵗ instead (as in torch.optim and pfl-research).
     """
 
     kind: Literal["none", "momentum", "adagrad", "adam", "yogi"] = "none"
@@ -43,7 +44,7 @@ class ServerOptimiser:
     momentum: float = 0.9
     betas: tuple[float, ...] = (0.9, 0.99)
     tau: float = 1e-3
-    correct_bias: bool = False
+    correct_bias: bool | Literal["both"] = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -55,6 +56,10 @@ class ServerOptimiser:
             raise InputError(f"`server.optimiser.momentum` should be in [0, 1). Found {self.momentum}.")
         if len(self.betas) != 2 or not all(is_number(b) and 0 <= b < 1 for b in self.betas):
             raise InputError(f"`server.optimiser.betas` should be two numbers in [0, 1). Found {list(self.betas)}.")
+        if self.correct_bias not in (True, False, "both"):
+            raise InputError(
+                f"`server.optimiser.correct_bias` should be true, false or 'both'. Found {self.correct_bias!r}."
+            )
 
     def applied(self, before: State, after: State) -> State:
         """The state after a round, its model moved by this optimiser."""
@@ -83,6 +88,9 @@ class ServerOptimiser:
                 v = v - (1 - beta2) * square * (v - square).sign()
         t = old.get("t", delta.new_zeros(1)) + 1
         factor = 1.0
+        if self.correct_bias == "both" and self.kind == "adam":
+            power = float(t)
+            return (m / (1 - beta1**power)) / ((v / (1 - beta2**power)).sqrt() + self.tau), {"m": m, "v": v, "t": t}
         if self.correct_bias and self.kind == "adam":
             power = float(t) + 1
             factor = math.sqrt(1 - beta2**power) / (1 - beta1**power)

@@ -10,6 +10,7 @@ from fedhv.support.lazy import exports
 
 if TYPE_CHECKING:
     from fedhv.protocol.local.descent import descend
+    from fedhv.protocol.local.entries import Entries
     from fedhv.protocol.local.rules import SGD, Adam, UpdateRule
     from fedhv.protocol.local.terms import Linear, Proximal, Term, stack_terms
 else:
@@ -17,6 +18,7 @@ else:
         __name__,
         {
             "fedhv.protocol.local.descent": ["descend"],
+            "fedhv.protocol.local.entries": ["Entries"],
             "fedhv.protocol.local.rules": ["SGD", "Adam", "UpdateRule"],
             "fedhv.protocol.local.terms": ["Linear", "Proximal", "Term", "stack_terms"],
         },
@@ -25,6 +27,7 @@ else:
 __all__ = [
     "SGD",
     "Adam",
+    "Entries",
     "Linear",
     "LocalTraining",
     "Proximal",

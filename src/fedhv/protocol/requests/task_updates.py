@@ -53,7 +53,8 @@ class TaskUpdates(Request):
 
     def up(self, layout: Layout) -> Size:
         """Every task sends the shared parameters and its own head: its update is zero on the other heads."""
-        return {"task updates": sum(layout.d_shared + layout.d_head(i) for i in range(layout.tasks))}
+        common = layout.d_shared + layout.d_statistics
+        return {"task updates": sum(common + layout.d_head(i) for i in range(layout.tasks))}
 
     def replies(self, answers: Replies) -> TaskUpdateReplies:
         """The mean updates."""
@@ -91,5 +92,4 @@ def unpack_task_updates(packed: Tensor, layout: Layout) -> Tensor:
 
 def _moved(layout: Layout, task: int) -> Tensor:
     """Which entries of θ training one task alone can move."""
-    owned = [owner in (-1, task) for owner in layout.owners]
-    return torch.repeat_interleave(torch.tensor(owned), torch.tensor(layout.sizes))
+    return layout.mask([owner in (-1, task) for owner in layout.owners])

@@ -89,7 +89,7 @@ class FedHVRun:
     def start(self) -> State:
         """The state before the first round."""
         m = len(self.tasks)
-        theta = initial_model(self.problem.model, torch_seed(self.record.seed, Purpose.MODEL))
+        theta = initial_model(self.problem.model, torch_seed(self.record.seed, Purpose.MODEL), self.problem.norm)
         return State(theta, torch.full((m,), 1 / m))
 
     def reported(self, t: int) -> np.ndarray | None:
