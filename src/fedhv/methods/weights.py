@@ -34,7 +34,7 @@ def slacks(losses: Vector, reference: Vector) -> Any:
 def inverse_slack_weights(
     losses: Vector, reference: Vector, floor: float = 1e-6, preferences: Sequence[float] | None = None
 ) -> Any:
-    r"""The stabilised weights $W_{\rho}(f; r)$ of the paper's equation (fedhv_weights).
+    r"""The stabilised weights $W_{\rho}(f; r)$ of the paper, Eq. (8).
 
     $$ \hat s_i = \max\{r_i - f_i, \rho\}, \qquad w_i = \hat s_i^{-1} \big/ \sum_j \hat s_j^{-1}. $$
 
@@ -93,7 +93,7 @@ def capped_weights(weights: Tensor, cap: float) -> Tensor:
 
 
 def log_hypervolume(losses: Vector, reference: Vector) -> Any:
-    r"""The negative log-hypervolume $\Phi = -\sum_i \log(r_i - f_i)$, equation (loghv).
+    r"""The negative log-hypervolume $\Phi = -\sum_i \log(r_i - f_i)$, Eq. (3) of the paper.
 
     Differentiable in the losses. Defined only where every slack is positive.
     """

@@ -82,7 +82,7 @@ class Client(Worker):
         shares: Tensor | None = None,
         key: int | Tensor | None = None,
     ) -> Tensor:
-        r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, equation (local-weighted-loss); w is a constant.
+        r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, Eq. (6); w is a constant.
 
         `shares` are the examples' parts of the mean, for minibatches that are padded to a common size; `key` fixes what
         the model draws.

@@ -1,4 +1,4 @@
-r"""$\Phi$ as a barrier, its value and the smallest slack: Lemma "Barrier level set and slack floor"."""
+r"""$\Phi$ as a barrier, its value and the smallest slack: Lemma A.11, "Barrier level set and slack floor"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def barrier_level(slack: Vector) -> float:
 
 
 def slack_floor(value: float, caps: Vector) -> float:
-    r"""The slack that a value of $\Phi$ guarantees to every task, equation (appendix-slack-floor).
+    r"""The slack that a value of $\Phi$ guarantees to every task, Eq. (23).
 
     $$ \min_i s_i(\theta) \ge e^{-\Phi(\theta)} / R_{\max}(S). $$
 
@@ -35,7 +35,7 @@ def slack_floor(value: float, caps: Vector) -> float:
 
 
 def barrier_sandwich(slack: Vector, caps: Vector) -> tuple[float, float]:
-    r"""The two sides of $\psi - \log R_{\max}(S) \le \Phi \le m\psi$, equation (barrier-sandwich).
+    r"""The two sides of $\psi - \log R_{\max}(S) \le \Phi \le m\psi$, Eq. (24).
 
     The right side is attained by equal slacks, the left as in `slack_floor`.
     """
@@ -47,7 +47,7 @@ def barrier_sandwich(slack: Vector, caps: Vector) -> tuple[float, float]:
 def loss_ceiling(value: float, reference: Vector) -> np.ndarray:
     r"""What $\Phi(\theta) \le B$ says of every loss: $f_i \le r_i - e^{-B}/R_{\max}(r)$.
 
-    Proposition "Minimum-slack control".
+    Proposition 4.4, "Minimum-slack control".
     """
     r = positive_vector("reference", reference)
     return np.asarray(r - slack_floor(value, r))

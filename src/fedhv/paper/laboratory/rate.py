@@ -1,4 +1,4 @@
-r"""How fast: $\frac1T\sum_t\mathbb E\|\nabla\Phi\|^2$ over horizons: Corollary fedhv-rate-explicit."""
+r"""How fast: $\frac1T\sum_t\mathbb E\|\nabla\Phi\|^2$ over horizons: Corollary A.24."""
 
 from __future__ import annotations
 

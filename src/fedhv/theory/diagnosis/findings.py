@@ -41,7 +41,7 @@ class ModelFinding:
         loss_spread: $\omega_i(\theta^t)$.
         report_noise: $\tau_i(\theta^t)$.
         report_error: $\|\hat F^t - F(\theta^t)\|_\infty^2$, of this one run.
-        report_error_bound: The bound on its mean, Lemma objective-report-error.
+        report_error_bound: The bound on its mean, Lemma A.20.
         report_error_bound_orthogonal: The same for independent clients, which these are: $\tau_i^2/M$.
         staleness: $\|w^t - w^{\star,t}\|_1$.
         staleness_bound: By the local constant $2/\tilde\rho$.
