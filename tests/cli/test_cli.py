@@ -397,7 +397,7 @@ def test_a_log_shows_a_line_when_a_run_starts_and_ends():
 def test_text_in_square_brackets_is_shown_as_it_is():
     file = io.StringIO()
     for kind in (Bars, Lines):
-        kind(Console(file=file, width=200)).say("a folder [/home/me] and [bold]")
+        kind(Console(file=file, width=200)).message("a folder [/home/me] and [bold]")
     assert file.getvalue().count("[/home/me] and [bold]") == 2
 
 

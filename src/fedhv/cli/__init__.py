@@ -12,7 +12,7 @@ from types import FrameType
 
 # Nothing that takes long: until `main` is called, Ctrl-C ends in a traceback.
 from fedhv.support.errors import FedHVError, Interrupted
-from fedhv.support.signals import SIGNALS, held_back
+from fedhv.support.signals import SIGNALS, deferred_signals
 
 __all__ = ["main"]
 
@@ -78,9 +78,9 @@ def _ignore_signals() -> None:
 def _fail(message: str, code: int) -> None:
     from rich.console import Console
 
-    from fedhv.support.terminal import say_line
+    from fedhv.support.terminal import print_line
 
-    with suppress(KeyboardInterrupt), held_back():  # a second Ctrl-C wishes for nothing new
+    with suppress(KeyboardInterrupt), deferred_signals():  # a second Ctrl-C wishes for nothing new
         Console(stderr=True).print("[bold red]Error:[/] ", end="")
-        say_line(Console(stderr=True), str(FedHVError(message)))
+        print_line(Console(stderr=True), str(FedHVError(message)))
     sys.exit(code)

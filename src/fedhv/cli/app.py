@@ -160,7 +160,7 @@ def run(
         print_json(result.summary.as_dict())
     elif not quiet:
         out_console.print(summary_table(result.summary))
-        say_line(out_console, f"The run is in {folder}")
+        print_line(out_console, f"The run is in {folder}")
 
 
 @app.command()
@@ -227,7 +227,7 @@ def compare(
     elif not quiet:
         out_console.print(comparison_table([run.summary for run in runs], out_console.width))
         where = f"Every run, its history and its model are in {folder}"
-        say_line(out_console, where)
+        print_line(out_console, where)
 
 
 @app.command()
@@ -269,7 +269,7 @@ def calibrate(
         print_json(toml.as_tables(reference))
     elif not quiet:
         where = f"Wrote {path}; use it with --reference {path}"
-        say_line(out_console, where)
+        print_line(out_console, where)
 
 
 @app.command("list")

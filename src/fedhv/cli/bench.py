@@ -23,7 +23,7 @@ from fedhv.cli.options import (
     print_json,
 )
 from fedhv.runs.config import load_setting
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.runs.bench import Measurement
@@ -70,9 +70,9 @@ def bench(
 
     def say(text: str) -> None:
         if not silent:
-            say_line(errors, text)
+            print_line(errors, text)
 
-    for text in (note, *(str(choice) for choice in choices if choice.worth_saying)):
+    for text in (note, *(str(choice) for choice in choices if choice.announce)):
         if text:
             say(text)
     with errors.status("Warming up …") if not silent and errors.is_terminal else nullcontext() as status:
@@ -90,11 +90,11 @@ def bench(
     console.print(_table(measured))
     for each in measured:
         if each.error:
-            say_line(console, f"{each.engine}: {each.error}")
+            print_line(console, f"{each.engine}: {each.error}")
     plan = resolved.plan(chosen, seed=0)
     what = f"{chosen.label} on {resolved.name}: {plan.participants} clients, K = {plan.local.steps}"
-    say_line(console, f"{what}, batches of {plan.local.batch_size}.")
-    say_line(console, f"Left to itself: {auto}")
+    print_line(console, f"{what}, batches of {plan.local.batch_size}.")
+    print_line(console, f"Left to itself: {auto}")
 
 
 def _table(measured: Sequence[Measurement]) -> Table:

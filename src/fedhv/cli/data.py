@@ -21,7 +21,7 @@ from fedhv.data.files import present
 from fedhv.data.verify import presence
 from fedhv.support.bars import counts, downloads
 from fedhv.support.errors import Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 
@@ -103,4 +103,4 @@ def download(
 
 def _line(text: str) -> None:
     console = output_console()
-    say_line(console, text)
+    print_line(console, text)

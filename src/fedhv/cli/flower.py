@@ -22,7 +22,7 @@ from fedhv.cli.options import (
 )
 from fedhv.runs.config import load_setting
 from fedhv.support.errors import InputError, Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
 
@@ -104,7 +104,7 @@ def up(
     elif not quiet:
         console = output_console(140)
         console.print(summary_table(result.summary))
-        say_line(console, f"The run is in {folder}")
+        print_line(console, f"The run is in {folder}")
 
 
 @flower.command()
@@ -129,4 +129,4 @@ def certificates(
             for k, path in enumerate(made.nodes)
         ),
     ):
-        say_line(console, f"{path}  {what}")
+        print_line(console, f"{path}  {what}")

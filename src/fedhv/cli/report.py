@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedhv.cli.options import output_console
 from fedhv.support.cores import usable_cores
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.report.writing import Report
@@ -61,7 +61,7 @@ def watch(
 
     console = Console()
     server = Server(Watcher(folders), port)
-    say_line(console, f"The page is at {server.url} (Ctrl-C stops)")
+    print_line(console, f"The page is at {server.url} (Ctrl-C stops)")
     try:
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
@@ -87,15 +87,17 @@ def _print(made: Report, seconds: float) -> None:
         if len(table.rows) <= MOST_ROWS:
             console.print(terminal(table))
         else:
-            say_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
+            print_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
 
     if made.notes:
-        say_line(console, "What is missing:")
+        print_line(console, "What is missing:")
         for note in made.notes[:MOST_NOTES]:
-            say_line(console, f"  - {note}")
+            print_line(console, f"  - {note}")
         if len(made.notes) > MOST_NOTES:
-            say_line(console, f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
+            print_line(console, f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
     figures = sum(path.suffix == ".pdf" for path in made.files)
     drawn = f", {figures} figures (PNG, PDF)" if figures else ""
-    say_line(console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:")
-    say_line(console, str(made.page))
+    print_line(
+        console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:"
+    )
+    print_line(console, str(made.page))

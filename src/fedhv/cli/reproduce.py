@@ -32,7 +32,7 @@ from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
 from fedhv.paper.plan import METHODS, REFERENCES, SETTINGS
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support.errors import FedHVError, Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.paper.estimate import Forecast
@@ -118,14 +118,14 @@ def _print(console: Console, made: Reproduction) -> None:
         for sheet in output.sheets:
             if sheet.table is not None and sheet.table.rows:
                 console.print(terminal(sheet.table))
-                say_line(console, f"{sheet.table.caption}\n")
+                print_line(console, f"{sheet.table.caption}\n")
         if output.notes:
-            say_line(console, f"What is missing from {output.name}:")
+            print_line(console, f"What is missing from {output.name}:")
             for note in output.notes[:MOST_NOTES]:
-                say_line(console, f"  - {note}")
+                print_line(console, f"  - {note}")
             if len(output.notes) > MOST_NOTES:
-                say_line(console, f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
-    say_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
+                print_line(console, f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
+    print_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
 
 
 def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
@@ -139,8 +139,8 @@ def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
     console.print(table)
     for each in listed:
         if each.note:
-            say_line(console, f"{each.name}: {each.note}.")
-    say_line(console, _in_all(listed))
+            print_line(console, f"{each.name}: {each.note}.")
+    print_line(console, _in_all(listed))
 
 
 def _in_all(listed: Sequence[Forecast]) -> str:

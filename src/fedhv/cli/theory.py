@@ -15,7 +15,7 @@ from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, pr
 from fedhv.support.bars import counts
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import write_object
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,8 +90,8 @@ def diagnose(
         console.print(models_table(found))
         console.print(alternatives_table(found))
         for note in notes:
-            say_line(console, note)
-        say_line(console, f"Tables and figures are in {target}")
+            print_line(console, note)
+        print_line(console, f"Tables and figures are in {target}")
 
 
 @laboratory.command()
@@ -217,7 +217,7 @@ def _finish(
         console = output_console()
         console.print(printed)
         for note in [*notes, f"Tables and figures are in {target}"]:
-            say_line(console, note)
+            print_line(console, note)
 
 
 def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:

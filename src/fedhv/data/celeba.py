@@ -18,7 +18,7 @@ from fedhv.data.locate import missing
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
 
-Progress = Callable[[str, int, int | None], None]
+ProgressCallback = Callable[[str, int, int | None], None]
 """What is being worked on, how much of it is done, and of how much (if known)."""
 
 # fmt: off
@@ -80,7 +80,7 @@ def arrays_of(folder: Path, split: str) -> Path:
     return folder / f"celeba-{SIDE}x{SIDE}-{split}.npz"
 
 
-def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Faces]:
+def load_celeba(root: Path, progress: ProgressCallback | None = None) -> tuple[Faces, Faces]:
     """CelebA's training and test splits, from the kept arrays or, the first time, from the JPEGs.
 
     Arrays of other images than the lists beside them name are refused: a subset must not be taken for the whole.
@@ -170,13 +170,13 @@ def read_lists(folder: Path) -> Lists:
     return Lists(names, attributes, np.array([partition[name] for name in names], np.uint8))
 
 
-def check_jpegs(folder: Path, lists: Lists, progress: Progress | None = None) -> None:
+def check_jpegs(folder: Path, lists: Lists, progress: ProgressCallback | None = None) -> None:
     """Refuse what a run would refuse: images that cannot be decoded."""
     for _ in _decoded(folder, lists, "CelebA: decoding images", progress):
         pass
 
 
-def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
+def _resize_all(folder: Path, progress: ProgressCallback | None) -> tuple[Faces, Faces]:
     lists = read_lists(folder)
     decoded = _decoded(folder, lists, "CelebA: resizing images", progress)
     faces = []
@@ -200,7 +200,7 @@ def used(folder: Path, lists: Lists) -> list[np.ndarray]:
     return chosen
 
 
-def _decoded(folder: Path, lists: Lists, what: str, progress: Progress | None) -> Iterator[np.ndarray]:
+def _decoded(folder: Path, lists: Lists, what: str, progress: ProgressCallback | None) -> Iterator[np.ndarray]:
     """The images that are used, split by split, at 32x32."""
     paths = [folder / IMAGES / lists.names[i] for rows in used(folder, lists) for i in rows]
     done = 0

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import IO
 
 from fedhv.data.catalogue import SOURCES, Official, Source
-from fedhv.data.celeba import FOLDER, TERMS, Progress
+from fedhv.data.celeba import FOLDER, TERMS, ProgressCallback
 from fedhv.data.fetch import fetch
 from fedhv.data.files import failed, make_folder, present, sha256, write_atomically
 from fedhv.data.mnist import find_idx
 from fedhv.support.errors import FedHVError, InputError, unknown
 
 
-def download(name: str, root: Path, progress: Progress | None = None) -> str:
+def download(name: str, root: Path, progress: ProgressCallback | None = None) -> str:
     """Fetch a dataset into the data directory and say what was done.
 
     Files that are already there and right are left alone; files that are there and wrong are named, not replaced.
@@ -84,7 +84,7 @@ def _check_content(path: Path, file: Official) -> None:
         )
 
 
-def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progress: Progress | None) -> None:
+def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progress: ProgressCallback | None) -> None:
     try:
         fetch(source.url + target.name, target, check, source.largest, progress)
     except OSError as error:

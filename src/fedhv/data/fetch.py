@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedhv.data.celeba import Progress
+from fedhv.data.celeba import ProgressCallback
 from fedhv.data.files import BLOCK, present
 from fedhv.support.errors import FedHVError, InputError
 
@@ -21,7 +21,9 @@ TIMEOUT = (15, 60)
 """Seconds to connect, and seconds without a byte."""
 
 
-def fetch(url: str, target: Path, check: Callable[[Path], None], largest: int, progress: Progress | None) -> None:
+def fetch(
+    url: str, target: Path, check: Callable[[Path], None], largest: int, progress: ProgressCallback | None
+) -> None:
     """Fetch `url` to `target`.
 
     Args:
@@ -46,7 +48,7 @@ def fetch(url: str, target: Path, check: Callable[[Path], None], largest: int, p
     return os.replace(part, target)
 
 
-def _complete(url: str, part: Path, largest: int, progress: Progress | None) -> None:
+def _complete(url: str, part: Path, largest: int, progress: ProgressCallback | None) -> None:
     """Fetch what `part` lacks, over several connections if they break."""
     try:
         import requests
@@ -68,7 +70,7 @@ def _complete(url: str, part: Path, largest: int, progress: Progress | None) -> 
     raise FedHVError(f"Cannot download {url}: {error}; {remedy}.")
 
 
-def _continue(url: str, part: Path, largest: int, progress: Progress | None) -> bool:
+def _continue(url: str, part: Path, largest: int, progress: ProgressCallback | None) -> bool:
     """Append what one connection gives; whether the file is complete then."""
     import requests
 
@@ -97,7 +99,7 @@ def _continue(url: str, part: Path, largest: int, progress: Progress | None) -> 
 
 
 def _append(
-    raw: Any, part: Path, have: int, total: int | None, largest: int, progress: Progress | None, url: str
+    raw: Any, part: Path, have: int, total: int | None, largest: int, progress: ProgressCallback | None, url: str
 ) -> bool:
     with part.open("ab" if have else "wb") as file:
         while max(have, total or 0) <= largest and (block := raw.read(BLOCK, decode_content=False)):

@@ -12,16 +12,16 @@ from fedhv.data.idx import read_idx
 from fedhv.data.locate import missing
 from fedhv.support.errors import InputError
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+ImageArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Training images, training labels, test images, test labels; unsigned bytes."""
 
 
-def load_mnist(root: Path) -> Arrays:
+def load_mnist(root: Path) -> ImageArrays:
     """Images (n, 28, 28) and labels (n,) of MNIST's two splits."""
     return _load(root, MNIST)
 
 
-def load_fashion_mnist(root: Path) -> Arrays:
+def load_fashion_mnist(root: Path) -> ImageArrays:
     """Images (n, 28, 28) and labels (n,) of Fashion-MNIST's two splits."""
     return _load(root, FASHION_MNIST)
 
@@ -42,7 +42,7 @@ def find_idx(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if present(path)), None)
 
 
-def _load(root: Path, source: Source) -> Arrays:
+def _load(root: Path, source: Source) -> ImageArrays:
     paths = idx_files(root, source)
     train, test = _split(paths[0], paths[1]), _split(paths[2], paths[3])
     return (*train, *test)

@@ -17,7 +17,7 @@ from fedhv.data.celeba import (
     PARTITION_LIST,
     SIDE,
     SPLITS,
-    Progress,
+    ProgressCallback,
     arrays_of,
     check_jpegs,
     read_lists,
@@ -28,7 +28,7 @@ from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
 from fedhv.support.errors import InputError
 
-State = Literal["verified", "readable", "damaged", "missing"]
+FileState = Literal["verified", "readable", "damaged", "missing"]
 Presence = Literal["there", "not complete", "not there"]
 
 CELEBA_SIZES = {"train": 162_770, "test": 19_962}
@@ -49,7 +49,7 @@ class Finding:
 
     dataset: str
     path: Path
-    state: State
+    state: FileState
     detail: str
 
     @property
@@ -58,7 +58,7 @@ class Finding:
         return self.state in ("verified", "readable")
 
 
-def verify(root: Path, progress: Progress | None = None) -> list[Finding]:
+def verify(root: Path, progress: ProgressCallback | None = None) -> list[Finding]:
     """Look at every dataset below the data directory. What is wrong is found, not raised.
 
     Args:
@@ -135,7 +135,7 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
     return Finding(source.title, path, "damaged", detail)
 
 
-def _celeba(folder: Path, progress: Progress | None) -> list[Finding]:
+def _celeba(folder: Path, progress: ProgressCallback | None) -> list[Finding]:
     """What a run would use: the kept arrays where both are there, else the JPEGs and their lists."""
     if all(present(arrays_of(folder, split)) for split in SPLITS):
         return [_checked(arrays_of(folder, split), partial(_kept, folder, split)) for split in SPLITS]
@@ -160,7 +160,7 @@ def _kept(folder: Path, split: str) -> str:
     return f"{whole} {split} partition, {SIDE}x{SIDE}"
 
 
-def _originals(folder: Path, progress: Progress | None) -> str:
+def _originals(folder: Path, progress: ProgressCallback | None) -> str:
     for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST):
         if not present(folder / name):
             raise InputError(f"{name} not found in {folder}; run `fedhv data download celeba` to see where it is.")

@@ -37,14 +37,14 @@ class Workload(Protocol):
 class Choice:
     """Where and how a run is computed, and why so.
 
-    `worth_saying` is whether the user did not ask for it in so many words.
+    `announce` is whether the user did not ask for it in so many words.
     """
 
     engine: str
     device: torch.device
     precision: str
     reason: str = "as asked"
-    worth_saying: bool = False
+    announce: bool = False
 
     def make(self, problem: Problem) -> Engine:
         """The engine, ready to answer."""
@@ -122,7 +122,7 @@ def choose_engine(
         if objection is not None:
             other = "tf32" if where.type == "cuda" else "float32"
             raise InputError(f"The model should compute in bf16. Found: {objection}. Use --precision {other}.")
-    return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
+    return Choice(name, where, precision, reason, announce=auto or obstacle is not None)
 
 
 def _why_not_stacked(problem: Problem, device: torch.device, precision: str) -> str | None:

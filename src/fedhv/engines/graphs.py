@@ -13,7 +13,7 @@ from torch import Tensor
 WARM_UP = 2
 """Calls before recording: compilation, autotuning and lazily made handles must not be recorded."""
 
-Function = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Recorder:
         """Whether there is a GPU to record for."""
         return self._device.type == "cuda"
 
-    def __call__(self, key: Hashable, function: Function, inputs: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor]) -> Tensor:
         """`function(**inputs)`. The result is overwritten by the next call with the same key and shapes.
 
         Args:
@@ -59,7 +59,7 @@ class Recorder:
         self._recordings.clear()
         torch.cuda.empty_cache()
 
-    def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
+    def _record(self, function: TensorFunction, inputs: Mapping[str, Tensor]) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
         index = self._device.index
         stream = _stream(torch.cuda.current_device() if index is None else index)

@@ -1,4 +1,4 @@
-"""The cohort divided among worker processes: one thread each, model and results in shared memory.
+"""The clients of a cohort in worker processes: one thread each, model and results in shared memory.
 
 Workers are forked once and live as long as the engine. They inherit the problem, so that examples are neither copied
 nor sent; for each client only its number and the round's few hyper-parameters travel. Answers are put together in the
@@ -31,8 +31,8 @@ from fedhv.support.pool import Pool, can_fork
 class ClientTask:
     """The answer of the one client of this cohort, which has this position in the whole one.
 
-    `kind` is the place of the request's class in the engine's list, which workers inherit: a class of a user's own need
-    not be importable.
+    `kind` indexes the engine's list of request classes. Workers inherit this list, so a user's class need not be
+    importable.
     """
 
     kind: int
@@ -40,11 +40,11 @@ class ClientTask:
     cohort: Cohort
     position: int
     memory: tuple[dict[str, Any], dict[str, Any]]
-    """What the client keeps, of this round and of the run."""
+    """What the client keeps for the round and for the run."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in error messages."""
         return f"Client {self.cohort.clients[0]} in round {self.cohort.round + 1}"
 
 
@@ -57,7 +57,7 @@ class EvaluationTask:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in error messages."""
         return f"The evaluation of test examples from {self.start}"
 
 
@@ -65,7 +65,7 @@ WorkerTask = ClientTask | EvaluationTask
 
 
 class Parallel(Engine):
-    """Answers with several processes; for CPUs, on systems that can fork."""
+    """Computes clients in several processes; for CPUs, on systems that can fork."""
 
     precisions = ("float32",)
 
@@ -94,7 +94,7 @@ class Parallel(Engine):
         return self.compute
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, as many at a time as there are workers."""
+        """The replies of the cohort; each worker computes one client at a time."""
         kind, new = type(call.request), self._board.make_room(call.request, self.layout)
         if kind not in self._kinds:
             self._kinds.append(kind)
@@ -104,7 +104,7 @@ class Parallel(Engine):
         return collect(call, self.layout, self._answers(call), self.client.holding)
 
     def _answers(self, call: Call) -> Iterator[Reply]:
-        """The answers in the cohort's order."""
+        """The replies in the order of the cohort."""
         note, kind = self._board.post(call.request), self._kinds.index(type(call.request))
 
         def task(position: int) -> WorkerTask:
@@ -118,7 +118,7 @@ class Parallel(Engine):
             yield self._board.taken(call.request.reply, answer, position)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Losses and scores of the test examples, their chunks divided among the workers."""
+        """Losses and scores of the test examples, in chunks that are divided among the workers."""
         starts = range(0, len(self._test), chunk)
         self._model.copy_(model)
         parts = self._computed(lambda position: EvaluationTask(starts[position], chunk), len(starts))

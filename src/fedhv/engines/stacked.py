@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.engines.ahead import Ahead
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
@@ -31,7 +30,8 @@ from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
-from fedhv.engines.trajectories import Shape, Trajectory
+from fedhv.engines.prefetch import Prefetcher
+from fedhv.engines.trajectories import StackShape, Trajectory
 from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -71,11 +71,11 @@ class Stacked(Engine):
             self.client.network.module = with_stacked_kernels(self.client.network.module)
         self.compiles = on_gpu if compiled is None else compiled
         self._gradient = Compiled(self._gradients) if self.compiles else self._gradients
-        self.foresees = on_gpu
+        self.prefetches = on_gpu
         self._recorder = Recorder(self.device)
-        self._sizes: dict[Shape, set[int]] = {}
+        self._sizes: dict[StackShape, set[int]] = {}
         self._largest = int(problem.clients.sizes.max())
-        self._ahead = Ahead(problem)
+        self._prefetcher = Prefetcher(problem)
         self.most = Portion(
             SCALARS // self.layout.d,
             "GPU memory is short: trajectories are computed {size} at a time.",
@@ -100,7 +100,7 @@ class Stacked(Engine):
         """The answers to several runs' requests, what their clients compute stacked together."""
         pieces = [parts(call.cohort.clients) for call in calls]
         if any(len(each) > 1 for each in pieces):
-            self.foresees = False  # parts of a cohort are not what the next round will ask for
+            self.prefetches = False  # the next round draws for a whole cohort, not for parts of it
             return [self._collected([call], [each])[0] for call, each in zip(calls, pieces, strict=True)]
         return self._collected(calls, pieces)
 
@@ -191,7 +191,7 @@ class Stacked(Engine):
             self._recorder = Recorder(torch.device("cpu"))  # which just calls what it is given
             self.notes.append(f"The stack is computed without CUDA graphs, which failed: {why}.")
         else:
-            self.obstacle, self.foresees = why, False
+            self.obstacle, self.prefetches = why, False
             self.client.network.module = self._plain
             if self.precision == "bf16":
                 self.client.network = Bfloat16(self.client.network, self.device)
@@ -295,7 +295,7 @@ class Stacked(Engine):
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _compute(self, stack: Sequence[Trajectory], shape: Shape) -> Tensor:
+    def _compute(self, stack: Sequence[Trajectory], shape: StackShape) -> Tensor:
         """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
         run = self._function(shape)
 
@@ -309,8 +309,8 @@ class Stacked(Engine):
                 )
 
         result = self.most(len(stack), moved, self._forget)
-        if self.foresees:
-            self._ahead.foresee(stack, shape)
+        if self.prefetches:
+            self._prefetcher.prefetch(stack, shape)
         return result
 
     def _forget(self) -> None:
@@ -318,7 +318,7 @@ class Stacked(Engine):
         self._recorder.forget()
         self._sizes.clear()
 
-    def _filled(self, stack: Sequence[Trajectory], shape: Shape) -> Sequence[Trajectory]:
+    def _filled(self, stack: Sequence[Trajectory], shape: StackShape) -> Sequence[Trajectory]:
         """The stack, filled up to a size that is compiled already where that is less than twice the work.
 
         Runs of a study end one after the other, and a new size costs a compilation.
@@ -329,10 +329,10 @@ class Stacked(Engine):
             sizes.add(size)
         return [*stack, *[stack[-1]] * (size - len(stack))]
 
-    def _inputs(self, stack: Sequence[Trajectory], shape: Shape) -> dict[str, Tensor]:
+    def _inputs(self, stack: Sequence[Trajectory], shape: StackShape) -> dict[str, Tensor]:
         """Everything that the computation of one stack reads, as tensors of fixed shape."""
         b = shape.batch_size
-        draws = [self._ahead.of(t, shape) for t in stack]
+        draws = [self._prefetcher.of(t, shape) for t in stack]
         index = np.zeros((shape.minibatches, len(stack), b), np.int64)
         shares = np.zeros((len(stack), b), np.float32)
         for j, (t, (positions, _)) in enumerate(zip(stack, draws, strict=True)):
@@ -369,7 +369,7 @@ class Stacked(Engine):
             inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
         return inputs
 
-    def _function(self, shape: Shape) -> Callable[..., Tensor]:
+    def _function(self, shape: StackShape) -> Callable[..., Tensor]:
         """The computation of a stack, as a function of its inputs alone."""
 
         def run(

@@ -57,20 +57,20 @@ class Trajectory:
             state=me.optimiser_state(work.part),
         )
 
-    def shape(self, largest: int) -> Shape:
+    def shape(self, largest: int) -> StackShape:
         """Trajectories of one shape can be stacked; `largest` is the number of examples of the largest client."""
         local, known = self.cohort.local, self.first is not None
         steps = 1 if self.single else local.steps_of(largest) - known
         kinds = tuple(term.kind for term in self.terms)
         unequal = local.epochs is not None and not self.single
         keeps = local.keep_state and not self.single
-        return Shape(
+        return StackShape(
             steps, local.batch_size, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state)
         )
 
 
 @dataclass(frozen=True)
-class Shape:
+class StackShape:
     """All that trajectories in one stack must have in common; learning rates may differ."""
 
     minibatches: int

@@ -58,10 +58,10 @@ class _Told(Log):
         super().__init__()
         self._control = control
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Something that the user should know."""
         tell(self._control, text)
-        super().say(text)
+        super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Whoever started the run sees that from its folder."""
@@ -69,7 +69,7 @@ class _Told(Log):
     def round(self, round: Round) -> None:
         """A round is over: only what went wrong is worth a line."""
         for refusal in round.refused:
-            self.say(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
+            self.message(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
 
 
 def load(context: Context) -> Problem:

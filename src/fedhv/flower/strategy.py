@@ -137,7 +137,7 @@ class Strategy(FlowerStrategy):
         except TooFewReplies as few:
             if self._alone:
                 raise
-            self._observer.say(f"{few} The round is dropped.")
+            self._observer.message(f"{few} The round is dropped.")
             return None, None
         assert self._finished is not None
         after = self._finished.state
@@ -276,7 +276,7 @@ class Strategy(FlowerStrategy):
         self.execution.record(finished)
         self._observer.round(finished)
         while self.engine.notes:
-            self._observer.say(self.engine.notes.pop(0))
+            self._observer.message(self.engine.notes.pop(0))
         return finished
 
 

@@ -30,7 +30,7 @@ from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.fedcmoo import FedCMOO
 from fedhv.methods.parts.absent import absent_tasks
 from fedhv.methods.preferences import check_number, checked_preferences, shares
-from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
+from fedhv.methods.rules.base import SMALLEST, LossRule, RuleMemory
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort
@@ -176,7 +176,7 @@ class OnReports(TorchJDRule, LossRule):
         super().check(tasks)
         self.try_on(torch.ones(tasks, dtype=torch.float64))
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """The gradient of the scalarizer."""
         f = losses.clamp(min=SMALLEST).requires_grad_()
         with torch.enable_grad():

@@ -92,7 +92,7 @@ def run_missing(plan: Plan, options: Options, observer: Observer | None = None) 
             observer.stop()
         for number, (variant, runs) in enumerate(studies.items(), start=1):
             count = len(todo & set(runs))
-            observer.say(f"{variant.name} (study {number} of {len(studies)}): {count} of {len(runs)} runs to do")
+            observer.message(f"{variant.name} (study {number} of {len(studies)}): {count} of {len(runs)} runs to do")
             try:
                 _run_study(variant, runs, options, observer)
             except StudyFailed as failed:

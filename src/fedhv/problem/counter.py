@@ -42,11 +42,11 @@ def mix(words: Words) -> Words:
     return mixed
 
 
-Place = tuple[int, int, int, int]
+DrawKey = tuple[int, int, int, int]
 """Seed, round, client and part: what fixes a client's draws in a round."""
 
 
-def keys(purpose: Purpose, places: Iterable[Place], steps: int) -> np.ndarray:
+def keys(purpose: Purpose, places: Iterable[DrawKey], steps: int) -> np.ndarray:
     """Keys of the forward passes in which clients draw, steps × clients, int64: one for every step of every place."""
     rows = [(_word(seed), round, client, part) for seed, round, client, part in places]
     seeds, rounds, clients, parts = np.array(rows, np.int64).reshape(-1, 4).T

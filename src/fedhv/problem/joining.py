@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from fedhv.problem.arrays import LARGE
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.frames import is_frame
-from fedhv.problem.stored import Chain, Collated, Joined
+from fedhv.problem.stored import Collated, Concatenation, Joined
 from fedhv.problem.tasks import Task
 from fedhv.problem.trees import leaves, rebuild, structure
 from fedhv.support.errors import InputError
@@ -55,7 +55,7 @@ def join(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> Exam
 def _joined(column: Sequence[Any]) -> Any:
     """One part of the inputs of all clients."""
     if isinstance(column[0], Collated):
-        return Collated(Chain([each.items for each in column]), column[0].collate)
+        return Collated(Concatenation([each.items for each in column]), column[0].collate)
     small = sum(each.nbytes for each in column) <= LARGE
     if small and all(isinstance(each, Tensor) or each.resident for each in column):
         return torch.cat([each if isinstance(each, Tensor) else each[:] for each in column])

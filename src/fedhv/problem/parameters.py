@@ -21,7 +21,7 @@ from fedhv.problem.pooling import with_fast_pooling
 from fedhv.problem.trees import Inputs, arguments
 from fedhv.support.errors import InputError
 
-Place = tuple[dict[str, Any], str]
+ModuleSlot = tuple[dict[str, Any], str]
 """A module's own table of parameters and a name in it; for the time of a call a view of θ is put there."""
 
 
@@ -209,10 +209,10 @@ class Network:
                 slots[name] = parameter
 
 
-def _places(module: nn.Module) -> dict[str, list[Place]]:
+def _places(module: nn.Module) -> dict[str, list[ModuleSlot]]:
     """For every parameter where its module keeps it: in several places, where modules share it."""
     names = {parameter: name for name, parameter in _trained(module).items()}
-    found: dict[str, list[Place]] = {name: [] for name in names.values()}
+    found: dict[str, list[ModuleSlot]] = {name: [] for name in names.values()}
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
             if parameter in names:

@@ -220,7 +220,7 @@ class Collated(Stored):
         return moved
 
 
-class Chain(Sequence[Any]):
+class Concatenation(Sequence[Any]):
     """Several clients' entries one after the other."""
 
     def __init__(self, parts: Sequence[Sequence[Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedhv.problem.counter import Place
+from fedhv.problem.counter import DrawKey
 from fedhv.problem.random import Purpose, stream, torch_seed
 from fedhv.protocol.local.training import LocalTraining
 from fedhv.support.errors import InputError
@@ -45,7 +45,7 @@ class Cohort:
         """The same for draws inside torch."""
         return torch_seed(self.seed, purpose, self.round, client, part)
 
-    def place(self, client: int, part: int = 0) -> Place:
+    def place(self, client: int, part: int = 0) -> DrawKey:
         """What fixes a client's draws in this round, for `fedhv.problem.counter.keys`."""
         return self.seed, self.round, client, part
 

@@ -40,7 +40,7 @@ class Bars(Observer):
         self._rounds = 0
         self._accuracy = ""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line above the bars."""
         self._console.print(text, markup=False, highlight=False)
 
@@ -48,7 +48,7 @@ class Bars(Observer):
         """Open a bar."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
         if done:
-            self.say(f"{label}: going on after round {done} of {rounds}.")
+            self.message(f"{label}: going on after round {done} of {rounds}.")
         self._update(label, done, rounds, "")
 
     def round(self, round: Round) -> None:
@@ -99,15 +99,15 @@ class Lines(Observer):
         self._ended: set[str] = set()
         self._last = time.monotonic()
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line."""
-        say_line(self._console, text)
+        print_line(self._console, text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Say what starts."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
         after = f", going on after round {done}" if done else ""
-        self.say(f"{label}: {rounds} rounds{after}")
+        self.message(f"{label}: {rounds} rounds{after}")
 
     def round(self, round: Round) -> None:
         """Say how far it is, from time to time."""
@@ -127,18 +127,18 @@ class Lines(Observer):
         ended = {label for label, done, rounds, _ in states if done == rounds}
         for label, _, rounds, last in states:
             if label in ended - self._ended:
-                self.say(_line(f"{label}: {rounds} rounds done", last))
+                self.message(_line(f"{label}: {rounds} rounds done", last))
         self._ended = ended
         going = [state for state in states if 0 < state[1] < state[2]]
         if not going or not self._due():
             return
         if len(going) == 1:
             label, done, rounds, last = going[0]
-            self.say(_line(f"{label}: round {done}/{rounds}", last))
+            self.message(_line(f"{label}: round {done}/{rounds}", last))
             return
         named = [f"{label} {done}/{rounds}{incidents(last)}" for label, done, rounds, last in going[:NAMED]]
         others = f" and {len(going) - NAMED} more" if len(going) > NAMED else ""
-        self.say(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
+        self.message(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
 
     def _due(self) -> bool:
         if time.monotonic() - self._last < SECONDS_BETWEEN_LINES:

@@ -47,7 +47,7 @@ def find_reference(
     rule = setting.calibration
     under, examples = calibrated_under(setting, problem, data)
     rates = method or setting.method(FedHV.name)
-    observer.say(
+    observer.message(
         f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )

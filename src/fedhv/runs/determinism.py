@@ -78,7 +78,7 @@ def check_determinism(
         for how, make in _ways(choice, problem, engine == "auto" and choice.device.type == "cpu"):
             with make as player:
                 traces.append(_trace(how, player, setting, chosen, seed))
-            observer.say(f"{how}: {rounds} rounds, model {traces[-1].digest[:16]}")
+            observer.message(f"{how}: {rounds} rounds, model {traces[-1].digest[:16]}")
             if difference := first_difference(traces[0], traces[-1]):
                 raise NotDeterministic(f"{traces[0].how} and {how} differ: {difference}.")
     return traces

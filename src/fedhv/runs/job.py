@@ -38,7 +38,7 @@ from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
 from fedhv.support.jsonfile import write_object
-from fedhv.support.signals import PATIENCE, Held, held_back
+from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
 """At least. A crash costs the work since the last one; resuming is exact from any round."""
@@ -163,12 +163,12 @@ def execute_together(
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
         try:
-            with held_back(not engine.interruptible, PATIENCE) as signals:
+            with deferred_signals(not engine.interruptible, PATIENCE) as signals:
                 _play(executions, engine, observer, tick, signals)
         except KeyboardInterrupt:
             saved = False
             while not saved:
-                with suppress(KeyboardInterrupt), held_back():  # a second signal changes nothing
+                with suppress(KeyboardInterrupt), deferred_signals():  # a second signal changes nothing
                     _save(executions)
                     saved = True
             raise Interrupted(_how_far(executions)) from None
@@ -180,7 +180,7 @@ def _play(
     engine: Engine,
     observer: Observer,
     tick: Callable[[Sequence[Execution]], None],
-    signals: Held,
+    signals: DeferredSignals,
 ) -> None:
     """Play all that is left in step, and record it."""
 
@@ -191,7 +191,7 @@ def _play(
 
     def told(finished: FinishedRound) -> None:
         while engine.notes:
-            observer.say(engine.notes.pop(0))
+            observer.message(engine.notes.pop(0))
         if alone:
             observer.round(finished)
         else:
@@ -204,7 +204,7 @@ def _play(
             if isinstance(finished, FedHVError):
                 execution.fail(finished)
                 if not alone:  # the others go on, perhaps for hours
-                    observer.say(str(execution.failure))
+                    observer.message(str(execution.failure))
                 continue
             execution.record(finished)
             if execution.done == execution.job.plan.rounds:
@@ -221,7 +221,7 @@ def _play(
 
 def _save(executions: Sequence[Execution]) -> None:
     """Keep all that is recorded, whatever signal comes meanwhile, and of every run, whatever becomes of another."""
-    with held_back(), ExitStack() as stack:
+    with deferred_signals(), ExitStack() as stack:
         for execution in executions:
             stack.callback(execution.save)
 
@@ -239,7 +239,7 @@ class Execution:
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
-                observer.say(note)
+                observer.message(note)
             if checkpoint is not None:
                 self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
                 self.kept = {k: _moved(kept, engine.device) for k, kept in checkpoint.kept.items()}

@@ -20,7 +20,7 @@ class Progress(NamedTuple):
 class Observer:
     """Follows a run or a study; this one does nothing. Override what you want to know of."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Something that the user should know."""
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
@@ -42,9 +42,9 @@ class Forwarding(Observer):
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Pass it on."""
-        self._observer.say(text)
+        self._observer.message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Pass it on."""
@@ -73,12 +73,12 @@ class Announcing(Forwarding):
     def _announce(self) -> None:
         text, self._text = self._text, ""
         if text:
-            self._observer.say(text)
+            self._observer.message(text)
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Pass it on."""
         self._announce()
-        super().say(text)
+        super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """Pass it on."""

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 Line = Callable[[str, int, int | None, bool], str]
 """What is said without a terminal of what is worked on, how much of it is done, of how much, and whether it has just
@@ -64,7 +64,7 @@ class Bars:
         if self._bars is None:
             self._tasks[what] = TaskID(0)
             if line := self._line(what, done, total, first):
-                say_line(self._console, line)
+                print_line(self._console, line)
             return
         if first:
             self._bars.start()  # where nothing happens nothing is shown

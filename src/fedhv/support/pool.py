@@ -107,7 +107,7 @@ class Pool:
             for due in range(count):
                 while due not in answers:
                     limit = count if ahead is None else due + ahead
-                    self._hire(min(self._count, count))
+                    self._start_workers(min(self._count, count))
                     for worker in self._workers:
                         if worker.task is None and waiting and waiting[0] < limit:
                             worker.task = waiting.pop(0)
@@ -142,7 +142,7 @@ class Pool:
         (answer,) = self.results(lambda _: task, 1, name=lambda _: name)
         return answer
 
-    def _hire(self, count: int) -> None:
+    def _start_workers(self, count: int) -> None:
         """Start workers until there are this many."""
         while len(self._workers) < count:
             with self._sigint_blocked():  # Ctrl-C reaches every process of a terminal; workers start without it

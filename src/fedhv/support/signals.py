@@ -18,8 +18,8 @@ process and then its group."""
 
 
 @contextmanager
-def held_back(wait: bool = True, patience: float = math.inf) -> Iterator[Held]:
-    """Ctrl-C and SIGTERM wait until `Held.handle` is called or the end; then they do what they would have done.
+def deferred_signals(wait: bool = True, patience: float = math.inf) -> Iterator[DeferredSignals]:
+    """Ctrl-C and SIGTERM wait until `DeferredSignals.handle` is called or the end; then they do what they would have done.
 
     If an exception ends the block, they are dropped. Outside the main thread, which alone receives signals, nothing
     changes.
@@ -28,7 +28,7 @@ def held_back(wait: bool = True, patience: float = math.inf) -> Iterator[Held]:
         wait: Whether they wait at all; for callers with whom it depends.
         patience: A signal that comes this many seconds after the first is handled at once.
     """
-    held = Held(patience)
+    held = DeferredSignals(patience)
     if not wait or threading.current_thread() is not threading.main_thread():
         yield held
         return
@@ -40,7 +40,7 @@ def held_back(wait: bool = True, patience: float = math.inf) -> Iterator[Held]:
     held.handle()
 
 
-class Held:
+class DeferredSignals:
     """The signals that wait."""
 
     def __init__(self, patience: float) -> None:

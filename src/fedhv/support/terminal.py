@@ -8,7 +8,7 @@ from rich.table import Table
 UNLIMITED = 1_000_000
 
 
-def say_line(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """A line as it is: names in square brackets are no markup, and a path is not broken in two."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 

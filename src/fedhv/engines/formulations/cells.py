@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedhv.engines.formulations.mapped import is_mapped
 
-State = tuple[Tensor, ...]
+CellState = tuple[Tensor, ...]
 """h alone, or h and c of an LSTM."""
 
 
@@ -38,10 +38,10 @@ class Hidden:
         return F.linear(h, self.weight, self.bias)
 
 
-Cell = Callable[[Tensor, State, Hidden], State]
+RecurrentCell = Callable[[Tensor, CellState, Hidden], CellState]
 
 
-def lstm_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def lstm_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$c' = f \odot c + i \odot g$ and $h' = o \odot \tanh c'$, projected where there is a projection."""
     h, c = state
     i, f, g, o = (from_inputs + hidden(h)).chunk(4, dim=-1)
@@ -50,7 +50,7 @@ def lstm_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
     return (h if hidden.projection is None else F.linear(h, hidden.projection)), c
 
 
-def gru_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def gru_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = n + z \odot (h - n)$ with $n = \tanh(W_{in} x + b_{in} + r \odot (W_{hn} h + b_{hn}))$."""
     (h,) = state
     size = h.shape[-1]
@@ -62,12 +62,12 @@ def gru_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
     return (n + z * (h - n),)
 
 
-def tanh_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def tanh_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = \tanh(W_{ih} x + W_{hh} h + b)$."""
     return (torch.tanh(from_inputs + hidden(state[0])),)
 
 
-def relu_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def relu_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = \max(0, W_{ih} x + W_{hh} h + b)$."""
     return (torch.relu(from_inputs + hidden(state[0])),)
 
@@ -103,7 +103,7 @@ class RNNCell(nn.RNNCell):
         return _step(self, step, input, None if hx is None else (hx,), states=1)[0]
 
 
-def _step(cell: nn.RNNCellBase, step: Cell, inputs: Tensor, state: State | None, states: int) -> State:
+def _step(cell: nn.RNNCellBase, step: RecurrentCell, inputs: Tensor, state: CellState | None, states: int) -> CellState:
     if state is None:
         state = (inputs.new_zeros(*inputs.shape[:-1], cell.hidden_size, dtype=cell.weight_hh.dtype),) * states
     return step(F.linear(inputs, cell.weight_ih, cell.bias_ih), state, Hidden(cell.weight_hh, cell.bias_hh))

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from fedhv.engines.formulations.cells import Cell, Hidden, State, gru_step, lstm_step, relu_step, tanh_step
+from fedhv.engines.formulations.cells import CellState, Hidden, RecurrentCell, gru_step, lstm_step, relu_step, tanh_step
 from fedhv.engines.formulations.mapped import is_mapped
 from fedhv.engines.formulations.obstacles import PACKED
 
-STEPS: dict[str, Cell] = {"LSTM": lstm_step, "GRU": gru_step, "RNN_TANH": tanh_step, "RNN_RELU": relu_step}
+STEPS: dict[str, RecurrentCell] = {"LSTM": lstm_step, "GRU": gru_step, "RNN_TANH": tanh_step, "RNN_RELU": relu_step}
 """By the mode of torch's recurrent layers."""
 STATES = {"LSTM": 2, "GRU": 1, "RNN_TANH": 1, "RNN_RELU": 1}
 """How many tensors the state has."""
@@ -58,7 +58,7 @@ def _mapped(layer: nn.RNNBase, inputs: Any, state: Any) -> bool:
 
 def _recur(layer: nn.RNNBase, inputs: Tensor, given: Any) -> tuple[Tensor, Any]:
     """Outputs and last state, in the layouts in which torch's layer takes and returns them."""
-    state: State | None = (given,) if isinstance(given, Tensor) else given
+    state: CellState | None = (given,) if isinstance(given, Tensor) else given
     single = inputs.dim() == 2  # one sequence without a batch axis
     time = 1 if layer.batch_first and not single else 0
     steps = inputs.unsqueeze(1) if single else inputs.transpose(0, time)
@@ -72,7 +72,7 @@ def _recur(layer: nn.RNNBase, inputs: Tensor, given: Any) -> tuple[Tensor, Any]:
     return outputs, last if STATES[layer.mode] > 1 else last[0]
 
 
-def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Tensor, State]:
+def _layers(layer: nn.RNNBase, inputs: Tensor, state: CellState | None) -> tuple[Tensor, CellState]:
     """All layers on inputs of time × batch × features; the state is layers · directions × batch × size."""
     directions = 2 if layer.bidirectional else 1
     if state is None:
@@ -81,7 +81,7 @@ def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Ten
         rows = layer.num_layers * directions
         state = tuple(inputs.new_zeros(rows, inputs.shape[1], size, dtype=kind) for size in sizes)
     initial = list(zip(*(each.unbind(0) for each in state), strict=True))
-    last: list[State] = []
+    last: list[CellState] = []
     for depth in range(layer.num_layers):
         both = []
         for backwards in range(directions):
@@ -97,7 +97,9 @@ def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Ten
     return inputs, tuple(torch.stack(each) for each in zip(*last, strict=True))
 
 
-def _direction(layer: nn.RNNBase, name: str, inputs: Tensor, state: State, backwards: bool) -> tuple[Tensor, State]:
+def _direction(
+    layer: nn.RNNBase, name: str, inputs: Tensor, state: CellState, backwards: bool
+) -> tuple[Tensor, CellState]:
     """One layer in one direction."""
     step = STEPS[layer.mode]
     bias_ih, bias_hh = (getattr(layer, f"bias_{part}_{name}") if layer.bias else None for part in ("ih", "hh"))

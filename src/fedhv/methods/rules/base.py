@@ -19,7 +19,7 @@ from fedhv.support.errors import InputError
 SMALLEST = 1e-12
 """Losses count as at least this much where a rule divides by them or takes their logarithm."""
 
-Memory = Mapping[str, Tensor]
+RuleMemory = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class LossRule(PreferenceMethod):
     rates_of: ClassVar[str] = "fedhv"
 
     @abstractmethod
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """The next weights from the losses F̂ᵗ, and what to remember until the next round; all in double precision.
 
         `state.weights` are the weights that the round used, `state.memory` is what the round before remembered, on

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class DWA(LossRule):
         super().__post_init__()
         self.positive("temperature")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p exp(rate/T), with the rate of descent F̂ᵗ/F̂ᵗ⁻¹."""
         before = state.memory.get("before")
         ratio = torch.ones_like(losses) if before is None else (logarithms(losses) - logarithms(before)).exp()

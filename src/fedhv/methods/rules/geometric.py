@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,6 @@ class Geometric(LossRule):
 
     name: ClassVar[str] = "geometric"
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p/F̂."""
         return self.simplex(-logarithms(losses)), {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class IMTLL(LossRule):
         super().__post_init__()
         self.positive("rate")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p e^{s}, and s."""
         s = state.memory.get("log_scale", torch.zeros_like(losses))
         s = s - self.rate * (s.exp() * losses - 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
+from fedhv.methods.rules.base import SMALLEST, LossRule, RuleMemory
 from fedhv.methods.weights import inverse_slack_weights
 from fedhv.support.errors import InputError
 
@@ -52,7 +52,7 @@ class MovingFedHV(LossRule):
         if self.scope == "own" and self.decay == 0:
             raise InputError(f"Method '{self.label}': `scope = 'own'` needs a `decay` above 0. Found {self.decay}.")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p/(r − F̂), and the decayed maxima."""
         peaks = decayed_maximum(losses, state.memory.get("peaks"), self.decay)
         reference = moving_reference(peaks, self.factor, self.scope)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from fedhv.protocol.local.rules import Rate, State, UpdateRule, clipped
+from fedhv.protocol.local.rules import Rate, RuleState, UpdateRule, clipped
 from fedhv.protocol.local.terms import Term
 
 
@@ -19,9 +19,9 @@ def descend(
     terms: Sequence[Term] = (),
     *,
     clip: float | None = None,
-    state: State = (),
+    state: RuleState = (),
     active: Tensor | None = None,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, RuleState]:
     """θ and the rule's state after one step for every gradient; `theta` may be a vector, or a stack of them.
 
     Args:

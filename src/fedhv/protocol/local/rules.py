@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-State = tuple[Tensor, ...]
+RuleState = tuple[Tensor, ...]
 """What an update rule carries from step to step; empty before the first one."""
 
 Rate = float | Tensor
@@ -22,7 +22,7 @@ class UpdateRule(ABC):
     """θ ← θ − η_ℓ(…): one local step. Subclasses are frozen dataclasses; their fields are hyper-parameters."""
 
     @abstractmethod
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """θ and the state after a step."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class SGD(UpdateRule):
     nesterov: bool = False
     weight_decay: float = 0.0
 
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """One step of SGD."""
         if self.weight_decay:
             gradient = torch.add(gradient, theta, alpha=self.weight_decay)
@@ -71,7 +71,7 @@ class Adam(UpdateRule):
     weight_decay: float = 0.0
     decoupled: bool = False
 
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """One step of Adam, with both biases corrected."""
         if self.weight_decay:
             if self.decoupled:

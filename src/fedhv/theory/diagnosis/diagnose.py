@@ -140,7 +140,7 @@ def diagnose(
     )
 
 
-Findings = tuple[list[ModelFinding], dict[int, Population], list[str]]
+Findings = tuple[list[ModelFinding], dict[int, PopulationLosses], list[str]]
 
 
 def _stored(
@@ -151,7 +151,7 @@ def _stored(
     found, notes = stored_models(run, client.layout, names)
     look = Examiner(client)
     models: list[ModelFinding] = []
-    populations: dict[int, Population] = {}
+    populations: dict[int, PopulationLosses] = {}
     for i, (source, checkpoint) in enumerate(found):
         t, theta = checkpoint.round, checkpoint.state.model.to(choice.device)
         populations[t] = look.population(theta)
@@ -169,7 +169,7 @@ def _replayed(
     choice, notes = engine_of(run, device)
     every = every or max(1, run.rounds // 20)
     models: list[ModelFinding] = []
-    populations: dict[int, Population] = {}
+    populations: dict[int, PopulationLosses] = {}
     differs, before = 0.0, None
     with choice.make(run.problem) as engine:
         look = Examiner(engine.client)

@@ -78,7 +78,7 @@ def examine(
     run: FedHVRun,
     t: int,
     source: str,
-    population: Population,
+    population: PopulationLosses,
     gradients: Tensor,
     weights: np.ndarray | None,
     before: np.ndarray | None,

@@ -14,7 +14,7 @@ from fedhv.theory.reports import report_factor, report_size
 
 
 @dataclass(frozen=True)
-class Population:
+class PopulationLosses:
     r"""The losses of all clients at one model.
 
     Attributes:
@@ -77,7 +77,7 @@ class Examiner:
             shares = 1 / (there * np.maximum(self._labels, 1))[owner]
         self._shares = torch.from_numpy(shares.astype(np.float32)).to(client.device)
 
-    def population(self, theta: Tensor) -> Population:
+    def population(self, theta: Tensor) -> PopulationLosses:
         """One pass over all clients' examples."""
         m, n = self.client.layout.tasks, len(self._sizes)
         total, squares = torch.zeros(2, n, m, dtype=torch.float64, device=self.client.device)
