@@ -88,7 +88,7 @@ def test_a_calibration_whose_losses_run_away_gives_no_reference(tmp_path):
         ),
         (
             lambda state, replies: replies.mean_report(),
-            r'asked for no report\. Ask for one: Train\(…, report="all"\)\.',
+            r'replies have no reports\. Request them with Train\(…, report="all"\)\.',
         ),
     ],
 )

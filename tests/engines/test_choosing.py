@@ -76,7 +76,7 @@ def test_a_model_that_cannot_be_mapped_is_found_with_the_reason(model):
 def test_models_that_can_be_mapped_are_left_alone():
     assert why_not_mappable(everything_random()) is None  # dropout and augmentation included
     choice = choose_engine("stacked", "cpu", problem=everything_random())
-    assert (choice.engine, choice.reason, choice.announce) == ("stacked", "as asked", False)
+    assert (choice.engine, choice.reason, choice.announce) == ("stacked", "as requested", False)
 
 
 def test_the_rehearsal_leaves_no_trace_in_the_random_state():
@@ -139,9 +139,9 @@ LOCAL = LocalTraining(10, 32, 0.1)
     ("model", "participants", "cores", "engine", "reason"),
     [
         (LeNet, 20, 2, "parallel", "2 cores, 20 clients a round"),
-        (LeNet, 1, 2, "sequential", "one client a round leaves nothing to divide"),
+        (LeNet, 1, 2, "sequential", "a round has one client"),
         (LeNet, 20, 1, "sequential", "one core"),
-        (Branching, 20, 8, "sequential", "the clients' work is too small to divide"),
+        (Branching, 20, 8, "sequential", "the clients' work is too small for worker processes"),
     ],
 )
 def test_auto_looks_at_the_cores_the_model_and_the_cohort(monkeypatch, model, participants, cores, engine, reason):

@@ -268,7 +268,7 @@ class Untrainable(Net):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Counting, r"buffer 'calls' should stay as it is"),
+        (Counting, r"buffer 'calls' should not change"),
         (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should stay"),
         (AlwaysDropping, r"draws in evaluation mode"),
         (Named, r"should return a list of outputs, one per task\. Found dict"),

@@ -120,7 +120,7 @@ def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, mon
     problem, plan = Source(setting)(), setting.plan(setting.method("uniform"), 0)
     monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda *_: "it cannot")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, plan)
-    assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as asked")]
+    assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as requested")]
     choices, _ = choose_engines(["stacked"], "cpu", "auto", problem, plan)
     assert [choice.reason for choice in choices] == ["the model cannot be stacked: it cannot"]
 

@@ -58,7 +58,7 @@ def test_the_old_file_is_kept_beside_only_once_the_new_one_is_on_the_disk(tmp_pa
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(errno.ENOSPC, "Free some space and go on with --resume"), (errno.EROFS, "Make the disk writable"),
+    [(errno.ENOSPC, "Free some space and continue with --resume"), (errno.EROFS, "Make the disk writable"),
      (errno.ENOENT, "Has the folder been removed?"), (errno.EDQUOT, "quota")],
 )  # fmt: skip
 def test_the_remedy_goes_with_the_reason(number, text):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedhv.engines.base import Engine
-from fedhv.engines.shared import Board, Note, packed, shared_memory, unpacked
+from fedhv.engines.shared import Header, SharedBuffers, packed, shared_memory, unpacked
 from fedhv.problem.problem import Problem
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call, collect
@@ -36,7 +36,7 @@ class ClientTask:
     """
 
     kind: int
-    note: Note
+    header: Header
     cohort: Cohort
     position: int
     memory: tuple[dict[str, Any], dict[str, Any]]
@@ -82,7 +82,7 @@ class Parallel(Engine):
         if not can_fork():
             raise InputError("The engine 'parallel' needs a system that can fork. Use --engine sequential.")
         self.count = workers or usable_cores()
-        self._board = Board(places=2 * self.count)
+        self._buffers = SharedBuffers(places=2 * self.count)
         self._model = shared_memory(self.layout.d)
         """The model that is evaluated."""
         self._kinds: list[type[Request]] = []
@@ -95,7 +95,7 @@ class Parallel(Engine):
 
     def ask(self, call: Call) -> Replies:
         """The replies of the cohort; each worker computes one client at a time."""
-        kind, new = type(call.request), self._board.make_room(call.request, self.layout)
+        kind, new = type(call.request), self._buffers.grow(call.request, self.layout)
         if kind not in self._kinds:
             self._kinds.append(kind)
             new = True
@@ -105,7 +105,7 @@ class Parallel(Engine):
 
     def _answers(self, call: Call) -> Iterator[Reply]:
         """The replies in the order of the cohort."""
-        note, kind = self._board.post(call.request), self._kinds.index(type(call.request))
+        header, kind = self._buffers.write_request(call.request), self._kinds.index(type(call.request))
 
         def task(position: int) -> WorkerTask:
             k = call.cohort.clients[position]
@@ -115,7 +115,7 @@ class Parallel(Engine):
         for position, (answer, memory) in enumerate(self._computed(task, len(call.cohort))):
             if memory is not None:
                 call.memories[call.cohort.clients[position]] = Memory(*map(unpacked, memory))
-            yield self._board.taken(call.request.reply, answer, position)
+            yield self._buffers.read_reply(call.request.reply, answer, position)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the test examples, in chunks that are divided among the workers."""
@@ -144,7 +144,7 @@ class Parallel(Engine):
             match task:
                 case ClientTask(kind, note, cohort, position, kept):
                     (client,) = cohort.clients
-                    call = Call(self._board.posted(self._kinds[kind], note), cohort)
+                    call = Call(self._buffers.read_request(self._kinds[kind], header), cohort)
                     call.memories[client] = memory = Memory(*map(unpacked, kept))
                     before = _versions(memory)
                     reply = self._board.put(self.client.answer(call, client), position)

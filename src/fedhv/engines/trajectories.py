@@ -1,4 +1,4 @@
-"""What the clients of a stack compute, one by one: steps from a model under some weights."""
+"""Trajectories: the local steps or the single gradient of one client in a stack."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fedhv.protocol.script import Descend, Gradient, Member
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What one client is to compute: K steps from a model under some weights, or a single gradient there.
+    """The work of one client: K steps from a model with given weights, or a single gradient.
 
     Attributes:
-        cohort: Whose member the client is; fixes the round, the seed and the hyper-parameters.
+        cohort: The client's cohort, with the round, the seed and the local training.
         client: k.
         model: θ.
         weights: w.
-        part: Which part of the client's random stream.
-        steps: How many gradients it computes.
+        part: The part of the client's random streams.
+        steps: The number of gradients.
         single: Whether it is a single gradient.
-        first: The gradient of the first step, where it is known already.
-        terms: Of the local objective beside the tasks' losses.
-        state: Of the optimiser, where it goes on from an earlier round.
+        first: The gradient of the first step, if it is known.
+        terms: Additional terms of the local objective.
+        state: The optimiser's state, if it continues from an earlier round.
     """
 
     cohort: Cohort
@@ -42,7 +42,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
-        """What a client's script waits for."""
+        """From a pending computation of a client's script."""
         if isinstance(work, Gradient):
             return cls(me.cohort, me.client, work.at, me.scaled(work.weights), work.part, single=True)
         return cls(
@@ -71,7 +71,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class StackShape:
-    """All that trajectories in one stack must have in common; learning rates may differ."""
+    """What all trajectories of one stack must share. Learning rates may differ."""
 
     minibatches: int
     batch_size: int
@@ -81,8 +81,8 @@ class StackShape:
     terms: tuple[tuple[Any, ...], ...] = ()
     clip: float | None = None
     unequal: bool = False
-    """Whether clients make different numbers of steps; those that are through wait."""
+    """Whether clients make different numbers of steps; those that have finished stay unchanged."""
     keeps: bool = False
-    """Whether the optimiser's state is wanted beside the update."""
+    """Whether the optimiser's state is returned with the update."""
     resumes: bool = False
-    """Whether the optimiser goes on from an earlier round."""
+    """Whether the optimiser continues from an earlier round."""

@@ -1,4 +1,4 @@
-"""Communication, counted from the messages themselves, once, for every method and every transport."""
+"""Communication, counted from the messages, for every method and every transport."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Traffic:
 
 
 def traffic(request: Request, layout: Layout, asked: int, answered: int | None = None) -> Traffic:
-    """What one exchange moves: to every client that was asked, from every client that answered."""
+    """The bytes of one exchange: to every client that received the request, from every client that replied."""
     answered = asked if answered is None else answered
     down, up = sum(request.down(layout).values()), sum(request.up(layout).values())
     return Traffic(BYTES_PER_SCALAR * down * asked, BYTES_PER_SCALAR * up * answered)

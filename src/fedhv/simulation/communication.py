@@ -1,4 +1,4 @@
-"""What a method sends: one round of a very small problem, counted from its requests as every run's is."""
+"""The communication of a method, counted from its requests in one round of a very small problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Communication:
         down: To the client.
         up: From the client.
         model: d, the scalars of the model: a plain exchange sends it down and its update up.
-        exchanges: How often the server asks.
+        exchanges: The number of exchanges per round.
     """
 
     down: int
@@ -37,12 +37,12 @@ class Communication:
 
     @property
     def extra(self) -> int:
-        """What a round sends besides the model and its update; negative where it sends less."""
+        """Scalars per round beyond the model and its update; negative if there are fewer."""
         return self.down + self.up - 2 * self.model
 
 
 class _Network(nn.Module):
-    """A thousand shared parameters and heads of ten, so that counts can be read."""
+    """A thousand shared parameters and heads of ten, so that counts are easy to read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whoever watches a run: a progress bar, a log, nobody."""
+"""Observers of runs, such as progress bars and logs."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ class Observer:
     """Follows a run or a study; this one does nothing. Override what you want to know of."""
 
     def message(self, text: str) -> None:
-        """Something that the user should know."""
+        """A message for the user."""
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, or goes on after `done` rounds."""
+        """A run starts, or continues after `done` rounds."""
 
     def round(self, round: Round) -> None:
-        """A round is over."""
+        """A round has ended."""
 
     def stop(self) -> None:
-        """The run is over."""
+        """The run has ended."""
 
     def runs(self, states: Sequence[Progress]) -> None:
         """How far every run is, of a study whose runs go on at the same time."""
 
 
 class Forwarding(Observer):
-    """Passes on what it is told; others change some of it on the way."""
+    """Forwards all events to another observer; subclasses change some of them."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def message(self, text: str) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.start(label, rounds, done)
 
     def round(self, round: Round) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.round(round)
 
     def stop(self) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.stop()
 
     def runs(self, states: Sequence[Progress]) -> None:
@@ -64,7 +64,7 @@ class Forwarding(Observer):
 
 
 class Announcing(Forwarding):
-    """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
+    """Forwards all events, and sends a message before the first one. Without events there is no message."""
 
     def __init__(self, observer: Observer, text: str) -> None:
         super().__init__(observer)
@@ -76,12 +76,12 @@ class Announcing(Forwarding):
             self._observer.message(text)
 
     def message(self, text: str) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._announce()
         super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._announce()
         super().start(label, rounds, done)
 

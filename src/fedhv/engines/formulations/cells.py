@@ -1,6 +1,6 @@
 """One step of a recurrence, in plain operators; the order of the gates is that of torch's parameters.
 
-Every cell takes what the inputs contribute to the gates, which a layer computes for all its steps at once.
+Every cell takes the inputs' contribution to the gates, which a layer computes for all steps at once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Hidden:
     """The parameters that act on the hidden state.
 
     Attributes:
-        weight: Of all gates.
-        bias: Of all gates, or None.
+        weight: The weights of all gates.
+        bias: The biases of all gates, or None.
         projection: From a cell's output to a smaller h (LSTM with `proj_size`), or None.
     """
 
@@ -34,7 +34,7 @@ class Hidden:
     projection: Tensor | None = None
 
     def __call__(self, h: Tensor) -> Tensor:
-        """What h contributes to the gates."""
+        """The contribution of h to the gates."""
         return F.linear(h, self.weight, self.bias)
 
 

@@ -1,4 +1,4 @@
-"""Local steps: gradients, terms, clipping and an update rule, one after the other."""
+"""Local steps: gradients, additional terms, clipping and an update rule."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def descend(
     state: RuleState = (),
     active: Tensor | None = None,
 ) -> tuple[Tensor, RuleState]:
-    """θ and the rule's state after one step for every gradient; `theta` may be a vector, or a stack of them.
+    """θ and the rule's state after one step for every gradient; `theta` is a vector or a stack of vectors.
 
     Args:
-        theta: Where the steps begin.
-        gradients: Functions of θ.
+        theta: The starting point.
+        gradients: The gradients of the steps, as functions of θ.
         rate: η_ℓ.
-        rule: Of a step.
-        terms: Added to the objective.
+        rule: The update rule.
+        terms: Terms that are added to the objective.
         clip: The largest norm of a gradient.
-        state: Of the rule, where it goes on from earlier steps.
-        active: Of a stack, steps × clients × 1: which clients still make this step.
+        state: The rule's state, if it continues from earlier steps.
+        active: For a stack, steps × clients × 1: which clients make this step.
     """
     for i, gradient in enumerate(gradients):
         g = gradient(theta)

@@ -1,6 +1,6 @@
 """Update rules: one local step, as a pure function of θ, the gradient and the rule's state.
 
-They work for one parameter vector and for a stack of them, one row for each client. They compute what torch.optim does.
+They work for one parameter vector and for a stack with one row per client. They match the optimisers of torch.optim.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 RuleState = tuple[Tensor, ...]
-"""What an update rule carries from step to step; empty before the first one."""
+"""The state of an update rule between steps; empty before the first step."""
 
 Rate = float | Tensor
-"""η_ℓ: a number, or for a stack a column with one for each client."""
+"""η_ℓ: a number, or for a stack a column with one number per client."""
 
 
 class UpdateRule(ABC):
@@ -48,7 +48,7 @@ class SGD(UpdateRule):
         velocity = gradient
         if state and self.momentum != 0:
             (before,) = state
-            # A stack is large: as few passes over it as possible.
+            # A stack is large: use as few passes over it as possible.
             one_pass = isinstance(rate, Tensor)
             velocity = (
                 torch.add(gradient, before, alpha=self.momentum) if one_pass else self.momentum * before + gradient

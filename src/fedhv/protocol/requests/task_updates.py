@@ -60,7 +60,7 @@ class TaskUpdates(Request):
         return answers.named(TaskUpdateReplies, mean_updates=answers.means["updates"])
 
     def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
-        """What `up` counts."""
+        """Without the entries that are zero."""
         return {"updates": pack_task_updates(reply.updates, layout)}
 
     def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
@@ -73,7 +73,7 @@ class TaskUpdates(Request):
 
 
 def pack_task_updates(updates: Tensor, layout: Layout) -> Tensor:
-    """Of every task's update the shared parameters and its own head; it is zero on the other heads."""
+    """The shared parameters and the own head of every task's update; the other heads are zero."""
     return torch.cat([updates[i][_moved(layout, i)] for i in range(layout.tasks)])
 
 
@@ -90,6 +90,6 @@ def unpack_task_updates(packed: Tensor, layout: Layout) -> Tensor:
 
 
 def _moved(layout: Layout, task: int) -> Tensor:
-    """Which entries of θ training one task alone can move."""
+    """The entries of θ that change when one task is trained alone."""
     owned = [owner in (-1, task) for owner in layout.owners]
     return torch.repeat_interleave(torch.tensor(owned), torch.tensor(layout.sizes))
