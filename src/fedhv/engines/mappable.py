@@ -128,7 +128,7 @@ def _drawn(device: torch.device) -> torch.Tensor:
 
 
 def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
-    """Whether outputs of an example depend on other examples of the minibatch. Stacks pad minibatches and mix clients."""
+    """Whether outputs of an example depend on other examples of the minibatch. Stacks pad minibatches."""
     alone = tree_map(lambda part: part[:1].expand_as(part).contiguous(), inputs)
     with torch.no_grad():
         pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)

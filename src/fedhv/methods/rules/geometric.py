@@ -17,8 +17,8 @@ class Geometric(LossRule):
 
     The gradient of the geometric loss $\prod_i f_i^{1/m}$ of S. Chennupati, G. Sistu, S. Yogamani and S. A. Rawashdeh,
     MultiNet++: Multi-Stream Feature Aggregation and Geometric Loss Strategy for Multi-Task Learning, 2019, up to
-    its length; with preferences that of $\prod_i f_i^{p_i}$. The rule does not depend on the losses' units:
-    a loss that is multiplied by a constant has a weight divided by it.
+    its length; with preferences that of $\prod_i f_i^{p_i}$. The rule does not depend on the units of the losses: if a
+    loss is multiplied by a constant, its weight is divided by it.
     """
 
     name: ClassVar[str] = "geometric"

@@ -21,8 +21,8 @@ class IMTLL(LossRule):
 
     $$ s_i \leftarrow s_i - \eta \big( e^{s_i} \hat F_i - 1 \big). $$
 
-    It rests at $e^{s_i} \hat F_i = 1$, where the rule is the geometric mean. η → 0 gives the preferences. The losses
-    should be of the order of one: a gradient step from a much larger one goes far.
+    Its fixed point is $e^{s_i} \hat F_i = 1$, the geometric mean. η → 0 gives the preferences. The losses should be of
+    the order of one: with much larger ones a gradient step is too long.
 
     Attributes:
         rate: η, the step size of the scales.

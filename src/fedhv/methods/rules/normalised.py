@@ -1,4 +1,4 @@
-"""Normalised uniform: each loss in units of where it begins."""
+"""Normalised uniform weights: each loss in units of its first report."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Uncertainty(LossRule):
 
     $$ s_i \leftarrow s_i + \frac{\eta}{2} \big( \hat F_i e^{-s_i} - 1 \big). $$
 
-    It rests at $\sigma_i^2 = \hat F_i$, where the rule is the geometric mean. η → 0 gives the preferences. As in the
-    paper the losses should be of the order of one: a gradient step from a much larger one goes far.
+    Its fixed point is $\sigma_i^2 = \hat F_i$, the geometric mean. η → 0 gives the preferences. As in the paper the
+    losses should be of the order of one: with much larger ones a gradient step is too long.
 
     Attributes:
         rate: η, the step size of the log-variances.
