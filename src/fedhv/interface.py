@@ -246,7 +246,7 @@ def _watched(observer: Observer | None, quiet: bool, choice: Choice | None = Non
     """The user's observer, or a progress bar; what is worth knowing about the engine is said first."""
     watch = observer or shown(quiet)
     try:
-        yield Announcing(watch, str(choice) if choice is not None and choice.worth_saying else "")
+        yield Announcing(watch, str(choice) if choice is not None and choice.announce else "")
     finally:
         if observer is None:
             watch.stop()

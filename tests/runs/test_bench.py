@@ -19,7 +19,7 @@ from fedhv.cli.bench import _table
 from fedhv.engines import Sequential, heap
 from fedhv.problem.pooling import Halve, with_fast_pooling
 from fedhv.protocol.client import Client
-from fedhv.runs.bench import Measurement, Source, choose_engines, measure
+from fedhv.runs.bench import Measurement, ProblemSource, choose_engines, measure
 from fedhv.runs.config import load_setting, shipped_settings
 from fedhv.runs.random_images import SHAPES, random_problem
 
@@ -81,7 +81,7 @@ def test_bad_input_is_said_in_one_line(setting_file, command, arguments, message
 
 def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, monkeypatch):
     setting = load_setting(str(setting_file))
-    source = Source(setting)
+    source = ProblemSource(setting)
     problem, method = source(), setting.method("uniform")
     tests, answer = os.getpid(), Client.answer
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
@@ -101,7 +101,7 @@ def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, mon
 @pytest.mark.parametrize("when", ["in a round", "before the first"])
 def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
     setting = load_setting(str(setting_file))
-    source = Source(setting)
+    source = ProblemSource(setting)
     problem, method = source(), setting.method("uniform")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
 
@@ -117,7 +117,7 @@ def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
 
 def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, monkeypatch):
     setting = load_setting(str(setting_file))
-    problem, plan = Source(setting)(), setting.plan(setting.method("uniform"), 0)
+    problem, plan = ProblemSource(setting)(), setting.plan(setting.method("uniform"), 0)
     monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda *_: "it cannot")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, plan)
     assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as requested")]

@@ -29,9 +29,9 @@ from fedhv.cli.options import (
     JobsOption,
     Json,
     PrecisionOption,
-    Quiet,
+    QuietOption,
     ReferenceOption,
-    Rounds,
+    RoundsOption,
     SetOption,
     SettingArgument,
     names,
@@ -46,7 +46,7 @@ from fedhv.runs.config import load_setting, setting_tables, shipped_settings
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support import toml
 from fedhv.support.errors import InputError, Interrupted, unknown
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 app = typer.Typer(
     name="fedhv",
@@ -85,7 +85,7 @@ def run(
     setting: SettingArgument,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
-    rounds: Rounds = None,
+    rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
@@ -101,7 +101,7 @@ def run(
         bool,
         typer.Option("--check-determinism", help="Play a few rounds twice, compare them bit for bit, write nothing."),
     ] = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Run one method on one setting.
@@ -168,7 +168,7 @@ def compare(
     setting: SettingArgument,
     methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
     seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
-    rounds: Rounds = None,
+    rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
     jobs: JobsOption = None,
     executor: ExecutorOption = EXECUTORS[0],
@@ -181,7 +181,7 @@ def compare(
     set_: SetOption = None,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Compare methods over several seeds: one table with mean ± sample standard deviation.
@@ -242,7 +242,7 @@ def calibrate(
     precision: PrecisionOption = "auto",
     set_: SetOption = None,
     data: DataOption = None,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Find FedHV's reference by uniform-weight rounds and write it to a file.

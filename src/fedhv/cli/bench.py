@@ -68,13 +68,13 @@ def bench(
     errors = Console(stderr=True)
     silent = quiet or as_json
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         if not silent:
             print_line(errors, text)
 
     for text in (note, *(str(choice) for choice in choices if choice.announce)):
         if text:
-            say(text)
+            show(text)
     with errors.status("Warming up …") if not silent and errors.is_terminal else nullcontext() as status:
 
         def tick(done: int) -> None:

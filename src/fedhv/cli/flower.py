@@ -11,9 +11,9 @@ from rich.console import Console
 from fedhv.cli.options import (
     DataOption,
     Json,
-    Quiet,
+    QuietOption,
     ReferenceOption,
-    Rounds,
+    RoundsOption,
     SetOption,
     SettingArgument,
     output_console,
@@ -39,7 +39,7 @@ def up(
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys only.")] = False,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
-    rounds: Rounds = None,
+    rounds: RoundsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder [default: runs/SETTING-flower/METHOD-seedSEED].")
     ] = None,
@@ -56,7 +56,7 @@ def up(
     ] = None,
     device: Annotated[str, typer.Option(help="Of the nodes: cpu, cuda or auto.")] = "cpu",
     data: DataOption = None,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Run a setting as a SuperLink and SuperNodes on this machine, and take everything down again.

@@ -17,7 +17,7 @@ from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
 from fedhv.methods.torchjd import torchjd_names
 from fedhv.methods.uniform import Uniform
-from fedhv.simulation.communication import Communication, communication
+from fedhv.simulation.communication import RoundCommunication, communication
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Listed:
     reference: bool
     preferences: bool
     hyperparameters: list[str]
-    sends: Communication
+    sends: RoundCommunication
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -69,7 +69,7 @@ def print_methods(console: Console, as_json: bool) -> None:
     )
 
 
-def _listed(name: str, sends: Communication) -> Listed:
+def _listed(name: str, sends: RoundCommunication) -> Listed:
     cls = method_class(name)
     fields = [each.name for each in dataclasses.fields(cls) if each.init]
     return Listed(

@@ -30,7 +30,7 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete what the fold
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")]
 ExecutorOption = Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
 

@@ -57,10 +57,10 @@ def watch(
     ] = 0,
 ) -> None:
     """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
-    from fedhv.report.watch import Server, Watcher
+    from fedhv.report.watch import PageServer, Watcher
 
     console = Console()
-    server = Server(Watcher(folders), port)
+    server = PageServer(Watcher(folders), port)
     print_line(console, f"The page is at {server.url} (Ctrl-C stops)")
     try:
         server.serve_forever(poll_interval=0.2)

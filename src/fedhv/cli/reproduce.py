@@ -21,7 +21,7 @@ from fedhv.cli.options import (
     JobsOption,
     Json,
     PrecisionOption,
-    Quiet,
+    QuietOption,
     names,
     numbers,
     output_console,
@@ -68,7 +68,7 @@ def reproduce(
     ] = REFERENCES[0],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they will take.")] = False,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or compare what is there.")] = True,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Reproduce the paper's tables: run what is missing, and compare with what the paper prints.

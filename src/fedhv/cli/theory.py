@@ -24,7 +24,7 @@ Out = Annotated[Path, typer.Option(help="Where tables (CSV) and figures (PNG, PD
 Figures = Annotated[bool, typer.Option(help="Draw figures.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all draws.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Rows = Sequence[dict[str, Any]]
+TableRows = Sequence[dict[str, Any]]
 ENOUGH = 30
 """The mean of fewer runs is too rough to stand beside a bound on an expectation."""
 
@@ -199,7 +199,7 @@ def terms(
 
 def _finish(
     out: Path,
-    tables: Mapping[str, Rows],
+    tables: Mapping[str, TableRows],
     figures: dict[str, Callable[[], Figure]],
     printed: Table,
     quiet: bool,

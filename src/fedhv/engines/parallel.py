@@ -1,9 +1,9 @@
 """The clients of a cohort in worker processes: one thread each, model and results in shared memory.
 
-Workers are forked once and live as long as the engine. They inherit the problem, so that examples are neither copied
-nor sent; for each client only its number and the round's few hyper-parameters travel. Answers are put together in the
-cohort's order, so that any number of workers gives the same bits as the sequential engine. Evaluations are divided
-among the workers as well, chunk by chunk of the test examples.
+Workers are forked once and run until the engine is closed. They inherit the problem, so examples are neither copied nor
+sent. A task for a worker holds only the client's number and the round's hyper-parameters. Replies are combined in the
+order of the cohort, so any number of workers gives the same bits as the sequential engine. Evaluation is divided among
+the workers in chunks of test examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedhv.support.pool import Pool, can_fork
 
 @dataclass(frozen=True)
 class ClientTask:
-    """The answer of the one client of this cohort, which has this position in the whole one.
+    """A request to one client. `cohort` holds this client only; `position` is its place in the whole cohort.
 
     `kind` indexes the engine's list of request classes. Workers inherit this list, so a user's class need not be
     importable.
@@ -50,7 +50,7 @@ class ClientTask:
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """The model on a chunk of test examples: where it starts and how many they are at most."""
+    """The evaluation of the model on `chunk` test examples from `start` on; the last chunk may be smaller."""
 
     start: int
     chunk: int
@@ -89,7 +89,7 @@ class Parallel(Engine):
         self._pool = Pool(self._start, self.count, fork=True, warn=self.notes.append, remedy="Try --engine sequential.")
 
     def _start(self) -> Callable[[WorkerTask], Any]:
-        """In a worker, before its first task."""
+        """Called in a worker before its first task."""
         torch.set_num_threads(1)
         return self.compute
 
@@ -100,7 +100,7 @@ class Parallel(Engine):
             self._kinds.append(kind)
             new = True
         if new:
-            self._pool.close()  # workers see only what was there when they were forked; new ones start when needed
+            self._pool.close()  # a worker sees only what existed when it was forked; new ones start when needed
         return collect(call, self.layout, self._answers(call), self.client.holding)
 
     def _answers(self, call: Call) -> Iterator[Reply]:
@@ -110,7 +110,7 @@ class Parallel(Engine):
         def task(position: int) -> WorkerTask:
             k = call.cohort.clients[position]
             kept = (packed(call.memories[k].round), packed(call.memories[k].run))
-            return ClientTask(kind, note, replace(call.cohort, clients=[k]), position, kept)
+            return ClientTask(kind, header, replace(call.cohort, clients=[k]), position, kept)
 
         for position, (answer, memory) in enumerate(self._computed(task, len(call.cohort))):
             if memory is not None:
@@ -125,8 +125,8 @@ class Parallel(Engine):
         return (torch.tensor(part, dtype=torch.float64) for part in parts)
 
     def _computed(self, task: Callable[[int], WorkerTask], count: int) -> Iterator[Any]:
-        # A place on the board is free again once the answer that lay there has been summed.
-        return self._pool.results(task, count, ahead=self._board.places, name=lambda number: task(number).name)
+        # A place in the buffers is free once its reply has been summed.
+        return self._pool.results(task, count, ahead=self._buffers.places, name=lambda number: task(number).name)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -139,15 +139,15 @@ class Parallel(Engine):
         return self._pool.pids
 
     def compute(self, task: WorkerTask) -> Any:
-        """In a worker: the small part of what a task gives; the large part is on the board."""
+        """Called in a worker: returns the small part of a task's result; the large part is in the shared buffers."""
         try:
             match task:
-                case ClientTask(kind, note, cohort, position, kept):
+                case ClientTask(kind, header, cohort, position, kept):
                     (client,) = cohort.clients
                     call = Call(self._buffers.read_request(self._kinds[kind], header), cohort)
                     call.memories[client] = memory = Memory(*map(unpacked, kept))
                     before = _versions(memory)
-                    reply = self._board.put(self.client.answer(call, client), position)
+                    reply = self._buffers.write_reply(self.client.answer(call, client), position)
                     changed = _versions(memory) != before
                     return reply, (packed(memory.round), packed(memory.run)) if changed else None
                 case EvaluationTask(start, chunk):
@@ -159,5 +159,5 @@ class Parallel(Engine):
 
 
 def _versions(memory: Memory) -> list[tuple[str, int, int]]:
-    """Which tensors a client keeps, in which version: a script may replace one, or change it in place."""
+    """The tensors that a client keeps and their versions; a script may replace one, or change it in place."""
     return [(n, id(v), v._version) for kept in (memory.round, memory.run) for n, v in kept.items()]

@@ -96,7 +96,7 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     job = Job(setting, problem, method, order.seed, over_flower(None, reports=order.reports), order.out, given)
     check_folder(order.out, job.config(), order.resume)
     if read_summary(order.out) is not None:
-        observer.say(f"The run in {order.out} is finished already.")
+        observer.message(f"The run in {order.out} is finished already.")
         return read_finished(order.out)
     if order.reports is not None:
         calibrates = given is None and needs_reference(method)

@@ -18,7 +18,7 @@ MARKS = ("best", "second", "")
 
 
 @dataclass(frozen=True)
-class Metric:
+class PaperMetric:
     """What is measured: its name in tables and files, and whether more is better; None where nobody is."""
 
     key: str
@@ -33,7 +33,7 @@ class Entry:
 
     contest: Contest
     competitor: str
-    metric: Metric
+    metric: PaperMetric
     ours: Spread | None = None
     paper: Printed | None = None
     our_rank: int | None = None
@@ -55,7 +55,7 @@ class Ranking:
     """The competitors that both have, best first; those that are equal share a place."""
 
     contest: Contest
-    metric: Metric
+    metric: PaperMetric
     ours: tuple[tuple[str, ...], ...]
     paper: tuple[tuple[str, ...], ...]
     agreement: Agreement
@@ -69,7 +69,7 @@ def paper_ranks(values: Mapping[str, Printed], higher: bool) -> dict[str, int]:
 
 
 def entries(
-    contest: Contest, metric: Metric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
+    contest: Contest, metric: PaperMetric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
 ) -> list[Entry]:
     """One entry for every competitor of either; our ranks are by unrounded means."""
     our_means = {name: each.mean for name, each in ours.items() if each is not None and math.isfinite(each.mean)}

@@ -19,8 +19,8 @@ import torch
 
 from fedhv.engines import Choice, Sequential, choose_engine
 from fedhv.methods.uniform import Uniform
-from fedhv.paper.found import Found, State
-from fedhv.paper.plan import PlannedRun, Variant
+from fedhv.paper.found import Found, RunState
+from fedhv.paper.plan import PlannedRun, StudyVariant
 from fedhv.paper.running import Options
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
@@ -62,7 +62,7 @@ class Forecast:
     setting: str
     method: str
     seed: int
-    state: State
+    state: RunState
     done: int
     rounds: int
     seconds: float | None
@@ -98,8 +98,8 @@ def forecasts(found: Sequence[Found], families: Sequence[str], options: Options)
         for seed in rule.seeds:
             name = f"calibration/{under}/seed{seed}"
             done = len(read_history(options.out / name))
-            state: State = "interrupted" if done else "missing"
-            left = seconds(PlannedRun(Variant(under), "fedhv", seed), rule.rounds - done)
+            state: RunState = "interrupted" if done else "missing"
+            left = seconds(PlannedRun(StudyVariant(under), "fedhv", seed), rule.rounds - done)
             listed.append(Forecast(name, under, "calibration", seed, state, done, rule.rounds, left))
     for found_run in found:
         run, rounds = found_run.run, found_run.run.resolved.training.rounds

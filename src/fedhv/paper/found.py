@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedhv.paper.plan import METHODS, Plan, PlannedRun, Variant
+from fedhv.paper.plan import METHODS, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.folder import UNPROTECTED, computed, differences, holds_run
 from fedhv.runs.record import Run, read_run
 from fedhv.runs.reference import Reference
 from fedhv.support.errors import InputError
 
-State = Literal["finished", "interrupted", "missing", "other", "damaged"]
+RunState = Literal["finished", "interrupted", "missing", "other", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Found:
 
     run: PlannedRun
     folder: Path
-    state: State
+    state: RunState
     done: int = 0
     note: str = ""
     record: Run | None = None
@@ -53,7 +53,7 @@ class Found:
         return self.record.reference if self.record is not None else None
 
 
-def look(plan: Plan, out: Path) -> list[Found]:
+def look(plan: ReproductionPlan, out: Path) -> list[Found]:
     """Every run of the plan, in its order."""
     return [find(run, run.folder(out)) for run in plan.runs]
 
@@ -85,7 +85,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
 
 def absences(found: Sequence[Found]) -> list[str]:
     """What is not finished, one line for every study."""
-    studies: dict[Variant, list[Found]] = {}
+    studies: dict[StudyVariant, list[Found]] = {}
     for each in sorted(found, key=lambda each: METHODS.index(each.run.method)):
         studies.setdefault(each.run.variant, []).append(each)
     lines = []
@@ -113,6 +113,6 @@ def mixtures(found: Sequence[Found]) -> list[str]:
     return [f"{name}: its runs of fedhv have different references" for name in mixed]
 
 
-def strangers(found: Sequence[Found]) -> list[str]:
+def other_runs(found: Sequence[Found]) -> list[str]:
     """What is there but cannot be used, and why."""
     return [f"{each.run.name} is left out: {each.note}" for each in found if each.note]

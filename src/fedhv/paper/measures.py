@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhv.paper.found import Found
-from fedhv.paper.plan import Variant
+from fedhv.paper.plan import StudyVariant
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import Traffic
 from fedhv.support.statistics import Spread
@@ -18,7 +18,7 @@ LAST = 10
 Value = Callable[[Found], float]
 
 
-def of_group(found: Sequence[Found], variant: Variant, method: str) -> list[Found]:
+def of_group(found: Sequence[Found], variant: StudyVariant, method: str) -> list[Found]:
     """The finished runs of one method in one study."""
     return [each for each in found if each.finished and (each.run.variant, each.run.method) == (variant, method)]
 

@@ -18,7 +18,7 @@ REFERENCES = ("calibrated", "paper", "ours")
 
 
 @dataclass(frozen=True)
-class Variant:
+class StudyVariant:
     """A setting, or a setting with a hyper-parameter changed; its runs are one study in one folder.
 
     A variant keeps the setting's own name inside its runs, so that a report of all of them sees an ablation.
@@ -43,7 +43,7 @@ class Variant:
 class PlannedRun:
     """One run."""
 
-    variant: Variant
+    variant: StudyVariant
     method: str
     seed: int
     rounds: int | None = None
@@ -73,7 +73,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """All that is needed: runs, and families whose reference is wanted for its own sake.
 
     Attributes:
@@ -84,9 +84,9 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     calibrations: tuple[str, ...] = ()
 
-    def studies(self) -> dict[Variant, tuple[PlannedRun, ...]]:
+    def studies(self) -> dict[StudyVariant, tuple[PlannedRun, ...]]:
         """The runs of every study."""
-        studies: dict[Variant, list[PlannedRun]] = {}
+        studies: dict[StudyVariant, list[PlannedRun]] = {}
         for run in self.runs:
             studies.setdefault(run.variant, []).append(run)
         return {variant: tuple(runs) for variant, runs in studies.items()}

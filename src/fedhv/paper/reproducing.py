@@ -10,7 +10,7 @@ from fedhv.paper import tables
 from fedhv.paper.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.paper.estimate import Forecast, forecasts
 from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
-from fedhv.paper.found import Found, absences, look, mixtures, strangers
+from fedhv.paper.found import Found, absences, look, mixtures, other_runs
 from fedhv.paper.output import Output, Sheet, write_outputs
 from fedhv.paper.running import Options, calibrations, run_missing
 from fedhv.simulation.observer import Observer
@@ -92,7 +92,7 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     count = sum(each.finished for each in mine)
     lacks = absences(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
-    notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
+    notes = (*head, *lacks, *other_runs(mine), *mixtures(mine))
     sheets = [_marked(sheet, selection) for sheet in _sheets(name, mine, selection, out)]
     return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
 

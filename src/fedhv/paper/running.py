@@ -12,7 +12,7 @@ from fedhv.interface import compare
 from fedhv.paper import references
 from fedhv.paper.experiments import family
 from fedhv.paper.found import Found, look
-from fedhv.paper.plan import REFERENCES, Plan, PlannedRun, Variant
+from fedhv.paper.plan import REFERENCES, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.cluster import check_ray
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import EXECUTORS
@@ -59,7 +59,7 @@ class Options:
             raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
 
 
-def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[str]:
+def calibrations(plan: ReproductionPlan, found: Sequence[Found], options: Options) -> list[str]:
     """The families whose reference has to be calibrated, by the setting that it is calibrated under."""
     wanted = dict.fromkeys(plan.calibrations)
     if options.reference == "calibrated":
@@ -69,7 +69,7 @@ def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[s
     return [under for under in wanted if references.kept(options.out, under) is None]
 
 
-def run_missing(plan: Plan, options: Options, observer: Observer | None = None) -> list[str]:
+def run_missing(plan: ReproductionPlan, options: Options, observer: Observer | None = None) -> list[str]:
     """Run what is not finished; everything that can be wrong is looked at before anything is written.
 
     Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
@@ -103,7 +103,7 @@ def run_missing(plan: Plan, options: Options, observer: Observer | None = None) 
     return failures
 
 
-def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, observer: Observer) -> None:
+def _run_study(variant: StudyVariant, runs: Sequence[PlannedRun], options: Options, observer: Observer) -> None:
     """All runs of one study; `compare` reads those that are finished."""
     methods = list(dict.fromkeys(run.method for run in runs))
     compare(
@@ -124,7 +124,7 @@ def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, o
     )
 
 
-def _reference(variant: Variant, options: Options) -> Reference | str | None:
+def _reference(variant: StudyVariant, options: Options) -> Reference | str | None:
     """What FedHV's runs use. A study whose FedHV runs are all finished has its own already."""
     if options.reference != "calibrated":
         return options.reference

@@ -14,12 +14,12 @@ WIDE_UP_TO = 6
 """With so many methods, several settings make one wide table like the paper's; with more, a long one."""
 RANKING = "Bold is best and underlined second, ranked by unrounded means."
 
-Value = Callable[[RunData], float | None]
+RunValue = Callable[[RunData], float | None]
 """A number of a run, or None where it is left out."""
 
 
 @dataclass(frozen=True)
-class Metric:
+class ReportMetric:
     """A column of numbers: its heading, the value of one run, which direction is better, and how many digits.
 
     Attributes:
@@ -32,7 +32,7 @@ class Metric:
     """
 
     heading: str
-    value: Value
+    value: RunValue
     higher: bool | None
     digits: int
     short: str = ""
@@ -44,7 +44,7 @@ class Metric:
         return Column(self.heading, self.group, self.higher)
 
 
-def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
+def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
     caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_going(study)}"
     labels = labels_of(study)
@@ -69,26 +69,26 @@ def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequ
     return Table(name, title, caption, columns, tuple(sections))
 
 
-def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: Metric) -> list[Cell]:
+def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportMetric) -> list[Cell]:
     """One metric of every method that is there, ranked among them."""
     values = {label: values_of(group, metric.value) for label, group in by_label.items()}
     found = ranked(values, metric.higher, metric.digits)
     return [found.get(label, Cell("–")) for label in labels]
 
 
-def final(metric: str) -> Value:
+def final(metric: str) -> RunValue:
     """The last evaluation."""
     return lambda run: None if run.evaluations.lacks(metric) else float(run.evaluations.values(metric)[-1])
 
 
 ACCURACIES = (
-    Metric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
-    Metric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
+    ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
+    ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
 )
 """What methods are compared by first."""
 
 
-def values_of(group: Group, value: Value) -> list[float]:
+def values_of(group: Group, value: RunValue) -> list[float]:
     """One value for every run that counts and has it."""
     return [number for run in group.counted if (number := value(run)) is not None]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
-from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, compared, name_of, row_of, spread_of
+from fedhv.report.comparison import METHOD, RANKING, SETTING, ReportMetric, compared, name_of, row_of, spread_of
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
@@ -65,14 +65,14 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
 def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
     metrics = (
-        Metric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
-        Metric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
-        Metric("Exchanges", _exchanges, None, 0, group="Per round"),
-        Metric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
-        Metric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
-        Metric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
-        Metric("MB", _total_megabytes, False, 1, group="Total"),
-        Metric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
+        ReportMetric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
+        ReportMetric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
+        ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
+        ReportMetric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
+        ReportMetric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
+        ReportMetric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
+        ReportMetric("MB", _total_megabytes, False, 1, group="Total"),
+        ReportMetric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
     )
     sections = []
     for setting in study.settings:
@@ -92,7 +92,7 @@ def costs(study: StudyData) -> Table:
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
 
 
-def _cell(cell: Cell, metric: Metric, group: Group) -> Cell:
+def _cell(cell: Cell, metric: ReportMetric, group: Group) -> Cell:
     if metric.group == "Calibration" and not any(run.reference for run in group.counted):
         return Cell("–")
     return replace(cell, exact=True)

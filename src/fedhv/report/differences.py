@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fedhv.report.cells import MINUS, Cell, Column, Table, words
-from fedhv.report.comparison import ACCURACIES, SETTING, Metric
+from fedhv.report.comparison import ACCURACIES, SETTING, ReportMetric
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, StudyData
 from fedhv.support.statistics import Paired
@@ -44,14 +44,14 @@ def _row(setting: Cell, minuend: Group, subtrahend: Group) -> tuple[Cell, ...] |
     return (setting, names, *cells, Cell(str(seeds), value=seeds))
 
 
-def _paired(minuend: Group, subtrahend: Group, metric: Metric) -> Paired | None:
+def _paired(minuend: Group, subtrahend: Group, metric: ReportMetric) -> Paired | None:
     """None with less than two seeds in which both have a finite value."""
     first, second = _by_seed(minuend, metric), _by_seed(subtrahend, metric)
     common = [first[seed] - second[seed] for seed in first if seed in second]
     return Paired.of(common) if len(common) > 1 else None
 
 
-def _by_seed(group: Group, metric: Metric) -> dict[int, float]:
+def _by_seed(group: Group, metric: ReportMetric) -> dict[int, float]:
     values = {run.seed: metric.value(run) for run in group.counted}
     return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 

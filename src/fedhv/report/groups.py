@@ -7,7 +7,7 @@ from typing import Any
 
 from fedhv.methods import METHODS
 from fedhv.report.reading import RunData
-from fedhv.report.variants import Factor, Variant, describe, factor
+from fedhv.report.variants import Changes, Factor, describe, factor
 
 ORDER = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's order of methods; others come before its own, by name."""
@@ -18,7 +18,7 @@ class Group:
     """The runs of one method and variant in one setting: one line of a table, one curve of a figure."""
 
     method: str
-    variant: Variant
+    variant: Changes
     runs: tuple[RunData, ...]
 
     @property
@@ -40,7 +40,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ReportSweep:
     """Groups of one method that differ in one hyper-parameter: an ablation."""
 
     method: str
@@ -69,7 +69,7 @@ class SettingStudy:
     name: str
     tasks: tuple[str, ...]
     groups: tuple[Group, ...]
-    sweeps: tuple[Sweep, ...]
+    sweeps: tuple[ReportSweep, ...]
     runs: tuple[RunData, ...]
 
     @property

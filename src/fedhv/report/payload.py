@@ -11,7 +11,7 @@ import numpy as np
 from fedhv._version import __version__
 from fedhv.protocol.evaluation import AGGREGATES
 from fedhv.report.cells import Table
-from fedhv.report.comparison import Metric, final, row_of
+from fedhv.report.comparison import ReportMetric, final, row_of
 from fedhv.report.groups import Group, SettingStudy, StudyData
 from fedhv.report.palette import Style, styles, task_styles
 from fedhv.report.reading import RunData
@@ -107,7 +107,7 @@ def _highlights(setting: SettingStudy) -> Iterable[dict[str, Any]]:
     """For every aggregate the best method, and by how much."""
     by_label: dict[str, Group] = {group.label: group for group in setting.groups if group.counted}
     for key, title, unit, higher, digits in METRICS:
-        row = row_of(by_label, list(by_label), Metric(title, final(key), higher, digits))
+        row = row_of(by_label, list(by_label), ReportMetric(title, final(key), higher, digits))
         cells = dict(zip(by_label, row, strict=True))
         known = {label: cell for label, cell in cells.items() if cell.number is not None and np.isfinite(cell.number)}
         order = sorted(known, key=lambda label: known[label].number or 0.0, reverse=higher)

@@ -17,7 +17,7 @@ from fedhv.runs.folder import holds_run
 from fedhv.simulation.observer import Announcing, Forwarding, Observer, Progress
 from fedhv.simulation.record import Round
 from fedhv.support.files import make_folder
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 SECONDS_BETWEEN_LINES = 10.0
 """Where output goes to a file, progress is a line every so often."""
@@ -29,7 +29,7 @@ WIDE = 100
 """So many columns have room for a bar beside what matters: rounds, accuracies, weights and the time left."""
 
 
-class Bars(Observer):
+class RunBars(Observer):
     """One bar for every run that is going on, with accuracies, weights and the time left."""
 
     def __init__(self, console: Console) -> None:
@@ -116,7 +116,7 @@ class Lines(Observer):
         if self._due() or round.number == self._rounds:
             seen = f"{self._accuracy}, " if self._accuracy else ""  # nothing before the first evaluation
             text = f"{seen}w {_weights(round.weights)}{incidents(round)}"
-            self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
+            self.message(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def stop(self) -> None:
         """What follows are other runs, perhaps with the same labels."""
@@ -151,7 +151,7 @@ def observer(console: Console, quiet: bool) -> Observer:
     """For a command: bars on a terminal, lines in a log."""
     if quiet:
         return Observer()
-    return Bars(console) if console.is_terminal else Lines(console)
+    return RunBars(console) if console.is_terminal else Lines(console)
 
 
 def shown(quiet: bool = False) -> Observer:
@@ -160,8 +160,8 @@ def shown(quiet: bool = False) -> Observer:
     if quiet:
         return Observer()
     if output.is_jupyter:  # bars need a widget there
-        return Bars(output) if find_spec("ipywidgets") else Lines(output)
-    return Bars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
+        return RunBars(output) if find_spec("ipywidgets") else Lines(output)
+    return RunBars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
 
 
 def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
@@ -180,10 +180,10 @@ class MakingFolder(Forwarding):
         super().__init__(observer)
         self._folder = folder
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Pass it on: what is said first is what will be done."""
         make_folder(self._folder)
-        super().say(text)
+        super().message(text)
 
 
 def _accuracy(evaluation: Evaluation) -> str:

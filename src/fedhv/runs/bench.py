@@ -40,7 +40,7 @@ FAR = 1000.0
 
 
 @dataclass(frozen=True)
-class Source:
+class ProblemSource:
     """Where a problem comes from: another process can make the same one."""
 
     setting: Setting
@@ -105,11 +105,11 @@ class Measurement:
         return kept | made | {"peak_memory_bytes": self.memory}
 
 
-def find_source(setting: Setting, data: str | None, random: bool) -> tuple[Source, Problem, str]:
+def find_source(setting: Setting, data: str | None, random: bool) -> tuple[ProblemSource, Problem, str]:
     """The setting's problem, or one of its shape where the datasets are missing; the last says which and why."""
     if not random:
         try:
-            source = Source(setting, data)
+            source = ProblemSource(setting, data)
             return source, source(), ""
         except InputError as error:
             if setting.benchmark not in BENCHMARKS or setting.benchmark == "digits":
@@ -117,7 +117,7 @@ def find_source(setting: Setting, data: str | None, random: bool) -> tuple[Sourc
             note = f"Random images of the benchmark's shape stand in for it. {error}"
     else:
         note = "Random images of the benchmark's shape stand in for it, as asked."
-    source = Source(setting, data, random=True)
+    source = ProblemSource(setting, data, random=True)
     return source, source(), note
 
 
@@ -137,7 +137,7 @@ def choose_engines(
 
 
 def measure(
-    source: Source,
+    source: ProblemSource,
     problem: Problem,
     method: Method,
     choices: Sequence[Choice],

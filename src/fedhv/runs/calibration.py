@@ -56,7 +56,7 @@ def find_reference(
     for run in runs:
         _check_calm(run.rounds, tasks, setting.evaluation.explosion)
     reference = _reference([round for run in runs for round in run.rounds], tasks, under, rates, setting)
-    observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
+    observer.message(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
 
 

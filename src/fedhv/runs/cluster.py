@@ -31,7 +31,7 @@ SECONDS_TO_STOP = 30.0
 """How long runs that are interrupted have to write their last checkpoint."""
 
 Files = dict[str, bytes]
-Outcome = Summary | FedHVError
+RemoteOutcome = Summary | FedHVError
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def check_ray() -> None:
         raise InputError("--executor ray needs Ray, which is not installed: pip install 'fedhv[ray]'.") from None
 
 
-def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[Outcome]:
+def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[RemoteOutcome]:
     """What each run came to, or why it could not go on; `tick` is called a few times a second.
 
     Args:
@@ -74,7 +74,7 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(play)
         waiting = list(range(len(study)))
         running: dict[Any, int] = {}
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, RemoteOutcome] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < (jobs or len(study)):
@@ -95,7 +95,7 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
         return [outcomes[i] for i in range(len(study))]
 
 
-def play(parcel: Parcel) -> tuple[Outcome, Files]:
+def play(parcel: Parcel) -> tuple[RemoteOutcome, Files]:
     """On the cluster: run, go on, or read what is there; failures are answers too."""
     sys.path += [place for place in parcel.path if place not in sys.path]
     run: StudyRun = _cloudpickle().loads(parcel.run)
@@ -107,7 +107,7 @@ def play(parcel: Parcel) -> tuple[Outcome, Files]:
         return _attempt(replace(run, folder=folder)), pack(folder)
 
 
-def _attempt(run: StudyRun) -> Outcome:
+def _attempt(run: StudyRun) -> RemoteOutcome:
     try:
         return run()
     except FedHVError as error:
@@ -139,7 +139,7 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def _received(reference: Any, run: StudyRun) -> Outcome:
+def _received(reference: Any, run: StudyRun) -> RemoteOutcome:
     """A run's outcome; bad input and an interruption end everything, the death of a machine only this run."""
     import ray
 
@@ -153,7 +153,7 @@ def _received(reference: Any, run: StudyRun) -> Outcome:
     unpack(files, run.folder)
     if isinstance(outcome, InputError | Interrupted):
         raise outcome
-    result: Outcome = outcome
+    result: RemoteOutcome = outcome
     return result
 
 

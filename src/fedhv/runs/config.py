@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Federation:
+class FederationSettings:
     """Who there is and what they hold.
 
     Attributes:
@@ -215,7 +215,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Server(Screening):
+class ServerSettings(Screening):
     """Which replies the server takes, how many it needs, and how it moves the model.
 
     Attributes:
@@ -243,12 +243,12 @@ class Setting:
 
     name: str
     benchmark: str
-    federation: Federation
+    federation: FederationSettings
     training: Training
     description: str = ""
     evaluation: Evaluating = field(default_factory=Evaluating)
     calibration: Calibration = field(default_factory=Calibration)
-    server: Server = field(default_factory=Server)
+    server: ServerSettings = field(default_factory=ServerSettings)
     faults: Faults = NO_FAULTS
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     preferences: dict[str, float] = field(default_factory=dict)

@@ -65,7 +65,7 @@ def _entries(folder: Path) -> set[str]:
         raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
-IMMATERIAL = ("description", "references")
+NOT_COMPARED = ("description", "references")
 """What of a setting may differ without making another run of it: the reference that a run uses has its own file."""
 
 
@@ -74,7 +74,7 @@ def computed(setting: Any) -> Any:
     tables = completed(setting)
     if not isinstance(tables, dict):
         return tables
-    return {key: value for key, value in tables.items() if key not in IMMATERIAL}
+    return {key: value for key, value in tables.items() if key not in NOT_COMPARED}
 
 
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -28,9 +28,9 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
         )
     if job.folder is not None and read_summary(job.folder) is not None:
         if (job.folder / MODEL).exists() or not has_checkpoint(job.folder):
-            observer.say(f"The run in {job.folder} is finished already.")
+            observer.message(f"The run in {job.folder} is finished already.")
             return read_finished(job.folder)
-        observer.say(f"The model of the finished run in {job.folder} is missing: it is written again.")
+        observer.message(f"The model of the finished run in {job.folder} is missing: it is written again.")
     if not takes_reference(job.method):
         return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)
@@ -41,7 +41,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
     elif given is not None:
         reference = Reference(given, tasks)
     else:
-        observer.say("No reference was given.")
+        observer.message("No reference was given.")
         place = job.folder / "calibration" if job.folder else None
         reference = find_reference(
             job.setting, job.method, job.problem, choice=job.choice, data=data, folder=place, observer=observer

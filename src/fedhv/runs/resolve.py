@@ -62,7 +62,7 @@ def setting_of(problem: Problem) -> Setting:
     return Setting(
         name=problem.name,
         benchmark="given",
-        federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
+        federation=FederationSettings(n, min(10, n), int(sizes.max()), partition="iid"),
         training=Training(rounds=100, batch_size=32, local_steps=10),
     )
 

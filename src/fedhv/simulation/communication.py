@@ -20,7 +20,7 @@ TASKS, CLIENTS = 3, 2
 
 
 @dataclass(frozen=True)
-class Communication:
+class RoundCommunication:
     """Scalars of one client in one round.
 
     Attributes:
@@ -54,7 +54,7 @@ class _Network(nn.Module):
         return [head(features[:, :9]) for head in self.heads]
 
 
-def communication(method: Method) -> Communication:
+def communication(method: Method) -> RoundCommunication:
     """The scalars that a method sends per client and round, for three tasks and a model of 1,030 parameters."""
     if needs_reference(method):
         method = with_reference(method, (1e6,) * TASKS)
@@ -62,7 +62,7 @@ def communication(method: Method) -> Communication:
     plan = Plan(1, CLIENTS, LocalTraining(steps=1, batch_size=2, learning_rate=1e-6), evaluate_every=0)
     (finished,) = simulate(engine, method, plan)
     scalars = CLIENTS * BYTES_PER_SCALAR
-    return Communication(
+    return RoundCommunication(
         finished.traffic.down // scalars, finished.traffic.up // scalars, engine.layout.d, finished.exchanges
     )
 

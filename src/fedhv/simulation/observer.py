@@ -59,7 +59,7 @@ class Forwarding(Observer):
         self._observer.stop()
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.runs(states)
 
 
@@ -86,6 +86,6 @@ class Announcing(Forwarding):
         super().start(label, rounds, done)
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._announce()
         super().runs(states)

@@ -15,7 +15,7 @@ from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.reports import report_size
 
 
-class Federation(ABC):
+class AnalyticFederation(ABC):
     """m tasks on N clients of n examples each, in d dimensions."""
 
     @property

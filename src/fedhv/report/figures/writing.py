@@ -22,7 +22,7 @@ from fedhv.support.errors import FedHVError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Job = Callable[[], tuple[list[Path], list[str]]]
+FigureTask = Callable[[], tuple[list[Path], list[str]]]
 """Draws some figures; returns what it wrote and what it could not."""
 
 
@@ -45,7 +45,7 @@ def write_figures(
     """
     looks = styles(study)
     names = prefixes(study)
-    tasks: list[Job] = []
+    tasks: list[FigureTask] = []
     check_matplotlib()
     for setting in study.settings:
         if any(group.counted for group in setting.groups):

@@ -15,7 +15,7 @@ from fedhv.protocol.client import Client
 from fedhv.runs.job import one_thread
 from fedhv.support.errors import InputError
 from fedhv.theory.diagnosis.findings import Alternative, ModelFinding, alternatives, examine, margin_rows
-from fedhv.theory.diagnosis.measuring import Examiner, Population
+from fedhv.theory.diagnosis.measuring import Examiner, PopulationLosses
 from fedhv.theory.diagnosis.reading import SOURCES, FedHVRun, read_fedhv_run, stored_models
 from fedhv.theory.diagnosis.replay import engine_of, replay
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedhv.methods.weights import inverse_slack_weights, log_hypervolume
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.theory.barrier import slack_floor
-from fedhv.theory.diagnosis.measuring import Population
+from fedhv.theory.diagnosis.measuring import PopulationLosses
 from fedhv.theory.diagnosis.reading import FedHVRun
 from fedhv.theory.fairness import proportional_fairness_gap
 from fedhv.theory.hypervolume import gradient_by_identity
@@ -192,7 +192,7 @@ class Alternative:
     current: bool
 
 
-def alternatives(run: FedHVRun, population: Population) -> list[Alternative]:
+def alternatives(run: FedHVRun, population: PopulationLosses) -> list[Alternative]:
     """What a larger M or B_rep would change, at the losses of one model."""
     n, m = len(population.sizes), run.setting.federation.participants
     b = run.setting.training.batch_size
