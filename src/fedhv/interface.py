@@ -1,4 +1,4 @@
-"""The three calls: `run`, `calibrate` and `compare`, with the same arguments under the same names."""
+"""The public functions `run`, `calibrate` and `compare`; they take the same arguments."""
 
 from __future__ import annotations
 

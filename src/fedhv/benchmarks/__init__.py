@@ -1,4 +1,4 @@
-"""The benchmarks, and how a name becomes one."""
+"""The benchmarks: models, augmentation and composition of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `fedhv`."""
+"""The command line: the command `fedhv` and its subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets on disk: where they are, reading them without trust, fetching and verifying them."""
+"""Datasets on disk: location, reading, downloading and verification of files."""
 
 from fedhv.data.celeba import Faces, ProgressCallback, load_celeba
 from fedhv.data.cifar import load_cifar10

@@ -1,4 +1,4 @@
-"""The methods and their names."""
+"""The methods, one file each, their parts, and the rules that compute task weights."""
 
 from __future__ import annotations
 

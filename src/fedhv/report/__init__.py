@@ -1,4 +1,4 @@
-"""Reports: from run folders to tables, figures and a page."""
+"""Reports: tables, figures, pages, TensorBoard and progress, from runs."""
 
 from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData
 from fedhv.report.page import page

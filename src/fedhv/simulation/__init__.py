@@ -1,1 +1,1 @@
-"""The round loop and its observers."""
+"""The round loop, its records and its observers."""
