@@ -9,7 +9,7 @@ from fedhv.simulation.record import Round
 
 
 class Progress(NamedTuple):
-    """How far a run of a study is: its label, its finished rounds, all its rounds, its last evaluated round."""
+    """The progress of a run: its label, its finished rounds, all its rounds, its last evaluated round."""
 
     label: str
     done: int
@@ -18,7 +18,7 @@ class Progress(NamedTuple):
 
 
 class Observer:
-    """Follows a run or a study; this one does nothing. Override what you want to know of."""
+    """Receives the events of a run or a study. This one ignores them; subclasses override what they need."""
 
     def message(self, text: str) -> None:
         """A message for the user."""
@@ -33,7 +33,7 @@ class Observer:
         """The run has ended."""
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """How far every run is, of a study whose runs go on at the same time."""
+        """The progress of all runs of a study that are computed at the same time."""
 
 
 class Forwarding(Observer):
