@@ -86,7 +86,7 @@ TABLES = [
     ),
     (
         lambda: made(frame(hospital=["a", None, "b", None])),
-        r"^Column 'hospital' should name every row's client\. Found 2 rows without a client; fill them in or leave",
+        r"^Column 'hospital' should name every row's client\. Found 2 rows without one; fill them in or leave",
     ),
     (lambda: made(frame(), targets={}), r"^`targets` should name a column for every task, \['kind'\]\. Found \[\]\.$"),
     (lambda: made(frame(), targets="kind"), r"^`targets` should name a column for every task, .* Found 'kind'\.$"),

@@ -269,7 +269,7 @@ class Untrainable(Net):
     ("model", "message"),
     [
         (Counting, r"buffer 'calls' should not change"),
-        (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should stay"),
+        (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should not change"),
         (AlwaysDropping, r"draws in evaluation mode"),
         (Named, r"should return a list of outputs, one per task\. Found dict"),
         (Lazy, r"'body\.weight' should have a shape\. Found a lazy layer"),

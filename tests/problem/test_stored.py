@@ -134,7 +134,7 @@ def test_examples_that_are_not_resident_get_the_sequential_engine(tmp_path):
     choice = choose_engine("stacked", "cpu", problem=problem)
     assert choice.engine == "sequential"
     assert choice.announce
-    assert "read or collated minibatch by minibatch" in str(choice)
+    assert "read or collated in minibatches" in str(choice)
 
 
 # --- large arrays in memory ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary version: records of a label and 3x32x32 bytes. Its pickled version is refused."""
+"""CIFAR-10 from its binary version: records of a label and 3x32x32 bytes. The pickled version is rejected."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def load_fashion_mnist(root: Path) -> ImageArrays:
 
 
 def idx_files(root: Path, source: Source) -> list[Path]:
-    """The four files, each plain or gzip, as torchvision leaves them."""
+    """The four files, each plain or gzip, in torchvision's layout."""
     folder = root / source.folder
     found = [find_idx(folder, file.name) for file in source.files]
     absent = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -38,7 +38,7 @@ def idx_files(root: Path, source: Source) -> list[Path]:
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
-    """The plain file if it is there, else the compressed one."""
+    """The plain file if it exists, otherwise the compressed one."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if present(path)), None)
 
 

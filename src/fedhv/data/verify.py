@@ -1,4 +1,4 @@
-"""What is in the data directory, and whether it is what it should be."""
+"""Verification of the files in the data directory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CELEBA_IMAGES = 202_599
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one file or dataset.
+    """The result for one file or dataset.
 
     Attributes:
         dataset: Its title.
@@ -59,11 +59,11 @@ class Finding:
 
 
 def verify(root: Path, progress: ProgressCallback | None = None) -> list[Finding]:
-    """Look at every dataset below the data directory. What is wrong is found, not raised.
+    """Verify every dataset below the data directory. Problems are returned, not raised.
 
     Args:
         root: The data directory.
-        progress: Told how many of CelebA's images are decoded.
+        progress: Called with the number of CelebA's decoded images.
     """
     looks: list[tuple[str, Path, Callable[[], list[Finding]]]] = [
         (source.title, root / source.folder, partial(_official, root, source)) for source in SOURCES.values()
@@ -73,13 +73,13 @@ def verify(root: Path, progress: ProgressCallback | None = None) -> list[Finding
     for title, folder, look in looks:
         try:
             findings += look()
-        except InputError as error:  # not even its folder can be looked into
+        except InputError as error:  # the folder cannot be read
             findings.append(Finding(title, folder, "damaged", str(error)))
     return findings
 
 
 def presence(root: Path) -> dict[str, Presence]:
-    """Of every dataset whether the files that a run needs are there; they are not opened."""
+    """For every dataset, whether the files that a run needs exist; they are not opened."""
     found = {}
     for name, source in SOURCES.items():
         n = len(_there(root / source.folder, source))
@@ -136,7 +136,7 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
 
 
 def _celeba(folder: Path, progress: ProgressCallback | None) -> list[Finding]:
-    """What a run would use: the kept arrays where both are there, else the JPEGs and their lists."""
+    """The files that a run would use: the stored arrays if both exist, otherwise the JPEGs and their lists."""
     if all(present(arrays_of(folder, split)) for split in SPLITS):
         return [_checked(arrays_of(folder, split), partial(_kept, folder, split)) for split in SPLITS]
     if any(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST)):

@@ -153,7 +153,7 @@ def client_lists(table: Any, name: Any) -> list[np.ndarray]:
     gaps = sum(is_missing(each) for each in values)
     if gaps:
         raise InputError(
-            f"Column '{name}' should name every row's client. Found {gaps} rows without a client; fill them in or leave "
+            f"Column '{name}' should name every row's client. Found {gaps} rows without one; fill them in or leave "
             "them out."
         )
     try:

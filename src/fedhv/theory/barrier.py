@@ -28,8 +28,8 @@ def slack_floor(value: float, caps: Vector) -> float:
 
     $$ \min_i s_i(\theta) \ge e^{-\Phi(\theta)} / R_{\max}(S). $$
 
-    Equality where every slack but the smallest equals its cap and the smallest belongs to the smallest cap; for
-    one task, always.
+    Equality holds if every slack except the smallest equals its cap and the smallest slack has the smallest cap. For
+    one task it always holds.
     """
     return float(np.exp(-value - log_largest_product(caps)))
 
@@ -45,7 +45,7 @@ def barrier_sandwich(slack: Vector, caps: Vector) -> tuple[float, float]:
 
 
 def loss_ceiling(value: float, reference: Vector) -> np.ndarray:
-    r"""What $\Phi(\theta) \le B$ says of every loss: $f_i \le r_i - e^{-B}/R_{\max}(r)$.
+    r"""The bound on every loss from $\Phi(\theta) \le B$: $f_i \le r_i - e^{-B}/R_{\max}(r)$.
 
     Proposition 4.4, "Minimum-slack control".
     """

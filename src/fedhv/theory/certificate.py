@@ -100,7 +100,7 @@ def certify(
         steps: The step sizes.
         horizon: $T$.
         delta: $\delta \in (0, 1)$.
-        margin: $\rho$. By default the largest that can be certified or, where none can, the nearest to it.
+        margin: $\rho$. By default the largest that can be certified or, if there is none, the nearest to it.
     """
     whole("horizon", horizon)
     probability("delta", delta)
@@ -163,9 +163,9 @@ def largest_increment(problem: ProblemConstants, steps: StepSizes, margin: float
 
 
 def largest_horizon(problem: ProblemConstants, steps: StepSizes, delta: float, margin: float | None = None) -> int:
-    r"""The largest $T$ that can be certified, at the given $\rho$ or the best one; zero where no round can.
+    r"""The largest $T$ that can be certified, at the given $\rho$ or the best one; zero if there is none.
 
-    What is spent grows with $T$, so bisection finds it.
+    The left side grows with $T$, so bisection finds it.
     """
     probability("delta", delta)
 
@@ -241,7 +241,7 @@ def _deviation(horizon: int, delta: float) -> float:
 def _gradient_bound(problem: ProblemConstants) -> float:
     if problem.gradient_bound is None:
         raise InputError(
-            "Parameter `gradient_bound` should be given, for the certificate rests on bounded gradients. "
+            "Parameter `gradient_bound` should be given, because the certificate needs bounded gradients. "
             "Found `gradient_bound = None`."
         )
     return problem.gradient_bound

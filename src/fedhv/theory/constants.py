@@ -1,4 +1,4 @@
-r"""What the theory needs to know about a problem and a run: one number per symbol of the paper."""
+r"""The constants of a problem and a run that the theory uses: one number per symbol of the paper."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ProblemConstants:
             )
 
     def replace(self, **changes: Any) -> ProblemConstants:
-        """The same problem with some constants changed: what would a larger cohort buy?"""
+        """The same problem with some constants changed, for example with a larger cohort."""
         return dataclasses.replace(self, **changes)
 
     @property
@@ -108,7 +108,7 @@ class ProblemConstants:
         r"""$\rho$; an error where no margin was given."""
         if self.margin is None:
             raise InputError(
-                "Parameter `margin` should be given, for the bound rests on a safe reference. Found `margin = None`."
+                "Parameter `margin` should be given, because the bound needs a safe reference. Found `margin = None`."
             )
         return self.margin
 
@@ -185,7 +185,7 @@ class ProblemConstants:
     @property
     def initial_gap(self) -> float:
         r"""$\Delta_\Phi = \Phi(\theta^0) - \Phi_{\rm lb}$ with $\Phi_{\rm lb} = -\sum_i \log r_i$."""
-        # As −Σ log(1 − f_i/r_i), which is exact to the last digit however small the losses.
+        # As −Σ log(1 − f_i/r_i), which is accurate for small losses.
         return float(-np.log1p(-np.array(self.initial_losses) / np.array(self.reference)).sum())
 
     def report_error_bound(self, *, orthogonal: bool = False) -> float:
@@ -195,7 +195,7 @@ class ProblemConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSizes:
-    r"""How a round moves.
+    r"""The step sizes of a round.
 
     Attributes:
         local_steps: $K$.

@@ -159,8 +159,8 @@ def stationarity_bound(
         orthogonal_reports: Report errors of different clients are uncorrelated (CCO-report): $\tau_i^2/M$ in the
             bound on $\Xi_{\rm loss,T}$.
         attained_lipschitz: As in `explicit_constants`.
-        check_steps: Refuse step sizes that the theorem does not admit. Without the check the result is the
-            formula's value, good for comparing its terms, and bounds nothing.
+        check_steps: Reject step sizes that the theorem does not admit. Without the check the result is the value of the
+            formula, which allows a comparison of terms but is not a bound.
     """
     t = whole("horizon", horizon)
     conditions = step_conditions(problem, steps)

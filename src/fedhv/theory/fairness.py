@@ -26,7 +26,7 @@ def proportional_fairness_gap(gradient: Any, feasible: Any | None = None) -> flo
 
     Args:
         gradient: $\nabla\Phi(\theta)$ or $\nabla\Psi(\theta)$: the sign makes no difference on a linear space.
-        feasible: Rows that span the tangent space, where parameters are constrained (frozen layers, say).
+        feasible: Rows that span the tangent space, if parameters are constrained (for example frozen layers).
             Without it every direction is feasible and the gap equals the norm, Lemma A.28.
     """
     g = array(gradient)
@@ -56,7 +56,7 @@ def relative_slack_change(task_gradients: Any, losses: Vector, reference: Vector
 def expected_fairness_gap_bound(mean_squared_gradient: float) -> float:
     r"""$\mathbb E[\mathrm{PFgap}(\theta^{t^\star})] \le (\min_t \mathbb E\|\nabla\Phi(\theta^t)\|^2)^{1/2}$.
 
-    Corollary A.29. The minimum over rounds is at most their mean, so the mean and the bound of Theorem
-    A.22 may stand for it.
+    Corollary A.29. The minimum over rounds is at most their mean, so the mean, or the bound of Theorem A.22, may be
+    used instead.
     """
     return float(np.sqrt(nonnegative("mean_squared_gradient", mean_squared_gradient)))

@@ -1,4 +1,4 @@
-r"""The price of weights that are one round old: Lemma A.21, "One-round-stale weight discrepancy"."""
+r"""The error of weights that are one round old: Lemma A.21, "One-round-stale weight discrepancy"."""
 
 from __future__ import annotations
 

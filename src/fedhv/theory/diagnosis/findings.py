@@ -1,4 +1,4 @@
-r"""What a diagnosis finds: at measured models, round by round, and for other cohorts and budgets."""
+r"""The results of a diagnosis: at measured models, for every round, and for other cohorts and budgets."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fedhv.theory.staleness import INITIAL_BOUND, Staleness, staleness_of_run
 
 @dataclass(frozen=True)
 class ModelFinding:
-    r"""The theory's view of $\theta^t$; None stands for what cannot be known there.
+    r"""The quantities of the theory at $\theta^t$; None if a quantity is unknown.
 
     Attributes:
-        round: t, the rounds behind the model.
+        round: t, the number of rounds before the model.
         source: "start", "previous", "newest" or "replay".
         losses: $F(\theta^t)$.
         slack: $s_i(\theta^t)$, the true slacks.
-        safe: Whether all of them are positive; without that there is no Φ.
+        safe: Whether all true slacks are positive; otherwise Φ is undefined.
         value: $\Phi(\theta^t)$.
         slack_floor: $e^{-\Phi}/R_{\max}$, which Φ guarantees to every slack.
         gradient_norm: $\|\nabla\Phi(\theta^t)\|$.
@@ -150,7 +150,7 @@ def _staleness(
 
 
 def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str, Any]]:
-    """Round by round what the server knew, and the truth where it was measured."""
+    """For every round the server's estimate, and the true slacks at measured models."""
     true = {model.round: model for model in models}
     rows = []
     told = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
@@ -193,7 +193,7 @@ class Alternative:
 
 
 def alternatives(run: FedHVRun, population: PopulationLosses) -> list[Alternative]:
-    """What a larger M or B_rep would change, at the losses of one model."""
+    """The report-error bound for other M and B_rep, at the losses of one model."""
     n, m = len(population.sizes), run.setting.federation.participants
     b = run.setting.training.batch_size
     full = math.ceil(int(population.sizes.max()) / b)

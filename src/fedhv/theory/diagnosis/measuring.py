@@ -1,4 +1,4 @@
-r"""Everything that the theory asks about one model, on all examples of all clients."""
+r"""Measurements at one model, on all examples of all clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PopulationLosses:
 
 
 class Examiner:
-    """Looks at models through the clients' examples, clean and in evaluation mode, as reports do."""
+    """Measures models on the clients' examples, clean and in evaluation mode, as reports do."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -88,7 +88,7 @@ class Examiner:
                 squares.index_add_(0, self._owner[part], losses**2)
         size = self._sizes[:, None] if self._labels is None else np.where(self._labels > 0, self._labels, np.nan)
         mean = total.cpu().numpy() / size
-        # A difference of two means: rounding may leave it a little below zero.
+        # A difference of two means may be slightly negative by rounding.
         dispersion = np.maximum(squares.cpu().numpy() / size - mean**2, 0.0)
         return Population(mean, dispersion, self._sizes, self._labels)
 
