@@ -64,7 +64,7 @@ def run(
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.
         init: Where the model begins in place of its own initialisation: a run's folder, a file, a state dict, a module.
-        resume: Go on with the run in `out`; a finished one is returned as it is.
+        resume: Continue the run in `out`; a finished run is returned unchanged.
         fresh: Delete the run in `out` first, whatever it is of.
         override: `section.key=value` changes of the setting, as on the command line.
         data: The folder of the datasets.

@@ -186,7 +186,8 @@ DICTS = [{"x": X[i], "y": i % 2} for i in range(4)]
         (lambda: Examples.from_dataset([]), r"^A dataset should have at least one item\. Found none\.$"),
         (
             lambda: Examples.from_dataset(Random(*PAIRS.tensors)),
-            r"not change between readings\. Found item 0 changed; move random transforms into the problem's `augment`\.$",
+            r"not change between readings\. Found item 0 changed; "
+            r"move random transforms into the problem's `augment`\.$",
         ),
         (
             lambda: Examples.from_dataset(Broken(*PAIRS.tensors)),

@@ -94,7 +94,7 @@ def test_a_history_on_a_full_disk_fails_once_and_closes_quietly(tmp_path):
     history = History(tmp_path)
     history.close()
     history._file = open("/dev/full", "w")  # noqa: SIM115
-    with pytest.raises(FedHVError, match="Free some space and go on with --resume"):
+    with pytest.raises(FedHVError, match="Free some space and continue with --resume"):
         history.append(Round(number=1, weights=(1.0,), downlink_bytes=4, uplink_bytes=4, exchanges=1))
     history.close()  # what is left in the buffer cannot be written either, and was reported
 

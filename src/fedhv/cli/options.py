@@ -27,7 +27,7 @@ InitOption = Annotated[
     str | None, typer.Option(help="Where the model begins: a run's folder, or a file with its parameters.")
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds of this, and start anew.")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
+RoundsOption = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")]
 ExecutorOption = Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]

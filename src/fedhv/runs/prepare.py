@@ -22,7 +22,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
         raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
     if job.folder is not None and lacks_fingerprint(job.folder):
-        observer.say(
+        observer.message(
             f"The run in {job.folder} was begun by a version without fingerprints: whether it belongs to this problem "
             "cannot be checked."
         )

@@ -12,7 +12,7 @@ from fedhv.benchmarks import load_benchmark
 from fedhv.problem.hiding import hide_labels
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
-from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
+from fedhv.runs.config import FederationSettings, Setting, Training, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.support.errors import InputError, unknown
 

@@ -134,8 +134,8 @@ def run_study(
         check_folder(places[job.method.label, job.seed], job.config(), resume=True)
     finished = sum(read_summary(place) is not None for place in places.values())
     if finished:
-        observer.say(f"{finished} of {len(places)} runs are read from {folder}.")
-    observer = Announcing(observer, str(choice) if choice.worth_saying else "")
+        observer.message(f"{finished} of {len(places)} runs are read from {folder}.")
+    observer = Announcing(observer, str(choice) if choice.announce else "")
     lacking = [method for method in methods if needs_reference(method)]
     frozen = given
     if lacking:
@@ -195,7 +195,7 @@ def _shared_reference(
             check_calibration(kept, setting, method, problem, choice, data, folder / CALIBRATION)
         return kept
     if given is None:
-        observer.say("No reference was given.")
+        observer.message("No reference was given.")
     place = folder / CALIBRATION
     reference = given or find_reference(
         setting, method, problem, choice=choice, data=data, folder=place, observer=observer
