@@ -119,12 +119,12 @@ def test_resume_on_the_command_line_returns_a_finished_run(command, small):
 def test_resume_where_there_is_no_run_starts_one_and_says_so(command, small):
     """A first start that was cut, or whose folder is gone, is resumed by the same command; a mistyped one is seen."""
     arguments = ("run", small, "--method", "uniform", "--out", "new", "--resume")
-    note = "new holds no run to resume: starting it from the first round."
+    note = "new has no run to resume: starting it from the first round."
     done = command(*arguments)
     assert (done.code, done.err.splitlines()[0]) == (0, note)
     assert note not in command(*arguments).err  # now there is one
     wrong = command("run", small, "--method", "uniform", "--out", "other", "--resume", "--set", "training.rounds=0")
-    assert (wrong.code, "holds no run" in wrong.err) == (2, False)
+    assert (wrong.code, "has no run" in wrong.err) == (2, False)
 
 
 def test_a_run_that_fails_exits_with_one_and_one_line(command, small):
@@ -151,7 +151,7 @@ def test_ctrl_c_leaves_a_run_that_is_resumed_as_the_message_says(number, process
     assert "Traceback" not in err
     message = err.strip().splitlines()[-1]
     assert "Stopped after round" in message
-    said = shlex.split(message.partition("Go on with: ")[2])
+    said = shlex.split(message.partition("Continue with: ")[2])
     assert said == ["fedhv", *arguments, "--resume"]
     assert not (tmp_path / "my run" / "summary.json").exists()
 

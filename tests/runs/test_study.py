@@ -231,7 +231,7 @@ def test_ctrl_c_stops_every_worker_at_a_checkpoint_and_starts_no_further_run(pro
     os.kill(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=HANG)
     assert running.returncode == 130
-    assert "Go on with the same command: fedhv compare slow.toml" in err
+    assert "Continue with the same command: fedhv compare slow.toml" in err
     assert "Traceback" not in err
     for path in histories:
         assert records(path.parent)

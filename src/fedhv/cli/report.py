@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24
-"""A table with more rows is left to its files."""
+"""Tables with more rows are not printed; they are in the files."""
 MOST_NOTES = 12
 
 
@@ -41,7 +41,7 @@ def report(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Make tables, figures and a page from runs, finished or still going on."""
+    """Make tables, figures and a page from runs, finished or not."""
     from fedhv.report.writing import write_report
 
     began = time.monotonic()
@@ -56,7 +56,7 @@ def watch(
         int, typer.Option(min=0, max=65535, show_default=False, help="The port on 127.0.0.1 [default: a free one].")
     ] = 0,
 ) -> None:
-    """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
+    """Show the page of unfinished runs. It updates itself until Ctrl-C."""
     from fedhv.report.watch import PageServer, Watcher
 
     console = Console()
@@ -71,7 +71,7 @@ def watch(
 
 
 def logged(observer: Observer, folder: Path, tensorboard: bool) -> Observer:
-    """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
+    """The observer of a run or a study, which also logs for TensorBoard if requested."""
     if not tensorboard:
         return observer
     from fedhv.report.tensorboard import TensorBoard

@@ -170,7 +170,7 @@ def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
     It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
     """
     anew = resume and not holds_run(folder)
-    return Announcing(watch, f"{folder} holds no run to resume: starting it from the first round." if anew else "")
+    return Announcing(watch, f"{folder} has no run to resume: starting it from the first round." if anew else "")
 
 
 class MakingFolder(Forwarding):

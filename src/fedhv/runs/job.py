@@ -1,6 +1,6 @@
-"""A job is all that fixes a run; executing it plays its rounds, to disk where there is a folder.
+"""A job is the full definition of a run. Executing it computes the rounds and writes them if there is a folder.
 
-Jobs on the same problem can be executed together: the engine then answers their requests in one computation.
+Jobs on the same problem can be executed together: the engine then computes their requests in one computation.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from fedhv.support.jsonfile import write_object
 from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
-"""At least. A crash costs the work since the last one; resuming is exact from any round."""
+"""The shortest time between checkpoints. A crash loses the rounds since the last one."""
 
 SHARE_OF_CHECKPOINTS = 0.02
-"""Of the time at most: large models, and many runs played together, are saved less often. Ctrl-C saves in any case."""
+"""The largest fraction of time for checkpoints. Large models and many runs are saved less often. Ctrl-C saves."""
 
 MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
-"""Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
+"""The longest time between checkpoints, even if saving is slow, as on network disks."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that fixes a run, and where it is kept.
+    """The full definition of a run, and its folder.
 
     Attributes:
-        setting: What the run does.
+        setting: The setting.
         problem: The setting's benchmark, divided among its clients.
-        method: With its hyper-parameters.
-        seed: Of everything random in the run.
-        choice: Where and how it is computed.
-        folder: Where it is kept; nothing is written without one.
-        reference: Where the method's reference came from and what it cost.
-        purpose: What progress and errors call it instead of the method's name.
+        method: The method with its hyper-parameters.
+        seed: The seed of all random draws of the run.
+        choice: The engine.
+        folder: The run's folder; nothing is written without one.
+        reference: The method's reference with its origin and cost.
+        purpose: The name in progress and errors, instead of the method's.
     """
 
     setting: Setting
@@ -75,7 +75,7 @@ class Job:
     purpose: str = ""
 
     def __post_init__(self) -> None:
-        """Find bad input before anything is written."""
+        """Raise an error for invalid input before anything is written."""
         n = len(self.problem.clients)
         if self.plan.participants > n:
             raise InputError(
@@ -92,16 +92,16 @@ class Job:
 
     @property
     def plan(self) -> Plan:
-        """What the run does, round by round."""
+        """The plan of the rounds."""
         return self.setting.plan(self.method, self.seed)
 
     @property
     def label(self) -> str:
-        """What progress shows."""
+        """The label in progress."""
         return f"{self.purpose or self.method.label} seed {self.seed}"
 
     def config(self) -> dict[str, Any]:
-        """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
+        """`config.toml`: the setting with this method only; the reference has its own file."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
@@ -111,7 +111,7 @@ class Job:
         }
 
     def open(self, resume: bool) -> None:
-        """Make the folder, or make sure that it holds this very run."""
+        """Create the folder, or check that it has this run."""
         with self.opened(resume):
             pass
 

@@ -54,7 +54,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Of everything random in the run."""
+        """The seed of all random draws of the run."""
         return int(self.table("run")["seed"])
 
     @property
@@ -191,7 +191,7 @@ def read_run(folder: str | Path) -> Run:
     path = folder / CONFIG
     if not os.path.isfile(path):
         found = f"{CONFIG} is missing" if folder.is_dir() else "there is no such folder"
-        raise InputError(f"{folder} holds no run: {found}. Name the folder of one run.")
+        raise InputError(f"{folder} has no run: {found}. Name the folder of one run.")
     run = Run(toml.read(path), folder)
     named = run.table("run")
     if not isinstance(named.get("method"), str) or type(named.get("seed")) is not int:
@@ -225,4 +225,4 @@ def _damaged(path: Path, what: str) -> InputError:
     """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
     if has_checkpoint(path.parent):
         return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
-    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")
+    return InputError(f"{path} {what}. Delete {path.parent} to start the run again.")

@@ -69,7 +69,7 @@ class Summary(Evaluation):
     Attributes:
         setting: The setting's name.
         method: The method's label.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         machine: Engine, device, precision and torch's version.
         rounds: How many there were.
         weights: Those of the last round.
