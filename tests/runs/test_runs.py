@@ -194,7 +194,7 @@ def test_what_is_no_finished_run_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match=r"has no run: config\.toml is missing"):
         read_finished(tmp_path)
     (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\n')
-    with pytest.raises(InputError, match=r"does not say `run.method` and `run.seed`"):
+    with pytest.raises(InputError, match=r"should have `run.method` and `run.seed`"):
         read_finished(tmp_path)
     (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\nseed = 0\n')
     with pytest.raises(InputError, match=r"summary\.json is missing"):

@@ -235,7 +235,7 @@ def spoil(folder, how):
     ("how", "named"),
     [
         ("no config", "has no run: config.toml is missing"),
-        ("other config", "does not say `run.method` and `run.seed`"),
+        ("other config", "should have `run.method` and `run.seed`"),
         ("no history", "has no finished round: history.jsonl is missing or empty"),
         ("gap", "round 3 is missing"),
         ("no reference", "reference.toml is missing"),

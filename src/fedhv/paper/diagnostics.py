@@ -1,4 +1,4 @@
-"""References beside the paper's, how close reports came to them, FedHV's weights, and what the methods cost."""
+"""References compared with the paper's, the smallest slacks, FedHV's weights, and the methods' costs."""
 
 from __future__ import annotations
 

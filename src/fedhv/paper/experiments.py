@@ -48,8 +48,8 @@ class Experiment:
     """One of the paper's experiments.
 
     Attributes:
-        title: What tables call it.
-        variants: Settings, with what is changed.
+        title: Its name in tables.
+        variants: The settings with their changes.
         methods: Those that the paper compares.
         calibrates: Whether references are wanted for their own sake.
     """
@@ -91,7 +91,7 @@ def chosen(what: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Selection:
-    """What an experiment is narrowed to; None leaves what the paper has."""
+    """The selected settings, methods, seeds and rounds; None for the paper's."""
 
     settings: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -115,7 +115,7 @@ class Selection:
 
     @property
     def difference(self) -> str:
-        """Which rounds and seeds were asked for instead of the paper's, as a sentence."""
+        """The rounds and seeds that differ from the paper's, as a sentence."""
         rounds = "" if self.rounds is None else f"{self.rounds} rounds"
         seeds = "" if set(self.seeds) == set(SEEDS) else f"seeds {', '.join(map(str, self.seeds))}"
         asked = " and ".join(filter(None, (rounds, seeds)))

@@ -1,4 +1,4 @@
-"""What is on disk of a plan: every run finished, interrupted, missing, or something else."""
+"""The state of a plan's runs on disk: finished, interrupted, missing, damaged, or another run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RunState = Literal["finished", "interrupted", "missing", "other", "damaged"]
 
 @dataclass(frozen=True)
 class Found:
-    """A planned run and what is there of it.
+    """A planned run and its state on disk.
 
     Attributes:
         run: As it is planned.
-        folder: Where it is kept.
+        folder: Its folder.
         state: "other" is a run of another configuration, "damaged" one whose files cannot be read.
         done: Finished rounds.
         note: Why it is "other" or "damaged".
@@ -84,7 +84,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
 
 
 def absences(found: Sequence[Found]) -> list[str]:
-    """What is not finished, one line for every study."""
+    """The unfinished runs, one line per study."""
     studies: dict[StudyVariant, list[Found]] = {}
     for each in sorted(found, key=lambda each: METHODS.index(each.run.method)):
         studies.setdefault(each.run.variant, []).append(each)
@@ -114,5 +114,5 @@ def mixtures(found: Sequence[Found]) -> list[str]:
 
 
 def other_runs(found: Sequence[Found]) -> list[str]:
-    """What is there but cannot be used, and why."""
+    """The runs that exist but cannot be used, and why."""
     return [f"{each.run.name} is left out: {each.note}" for each in found if each.note]

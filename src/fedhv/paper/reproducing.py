@@ -1,4 +1,4 @@
-"""`fedhv reproduce`: run what is missing, then put our numbers beside the paper's."""
+"""`fedhv reproduce`: run missing runs, then compare our numbers with the paper's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedhv.support.errors import InputError
 
 TABLES = "tables"
 NARROWED = "narrowed"
-"""The folder in it where tables of a part of the study go, so that they do not take the place of the whole's."""
+"""The subfolder for tables of a part of the study, so that they do not replace the full tables."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: an output for every experiment, the files that were written, and why runs failed."""
+    """The result: an output per experiment, the written files, and the errors of failed runs."""
 
     outputs: tuple[Output, ...]
     files: tuple[Path, ...]
@@ -42,10 +42,10 @@ def reproduce(
 
     Args:
         what: A name in `EXPERIMENTS`, or "all".
-        options: Where and how runs are computed.
-        selection: What it is narrowed to.
-        run: Whether missing runs are run; otherwise what is there is compared.
-        observer: Is told about progress.
+        options: How runs are computed.
+        selection: The selected settings, methods, seeds and rounds.
+        run: Whether missing runs are run; otherwise only existing runs are compared.
+        observer: Receives progress.
     """
     selection = selection or Selection()
     names = _left(what, selection)
@@ -71,7 +71,7 @@ def rehearse(what: str, options: Options, selection: Selection | None = None) ->
 
 
 def _left(what: str, selection: Selection) -> list[str]:
-    """The experiments of which something is left; a single one that is empty is an error of its own."""
+    """The experiments with at least one selected run; an error if a single experiment has none."""
     names = chosen(what)
     if len(names) == 1:
         return names
@@ -98,7 +98,7 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
 
 
 def _marked(sheet: Sheet, selection: Selection) -> Sheet:
-    """A table whose caption says which rounds and seeds its runs have, where they are not the paper's."""
+    """A table whose caption states rounds and seeds that differ from the paper's."""
     if sheet.table is None or sheet.name == "references" or not selection.difference:
         return sheet  # calibrated references depend on neither
     return replace(sheet, table=replace(sheet.table, caption=f"{selection.difference} {sheet.table.caption}"))

@@ -1,4 +1,4 @@
-"""Run what is missing of a plan: references first, then study after study; what is finished is left alone."""
+"""Run the missing runs of a plan: references first, then study after study. Finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from fedhv.support.files import make_folder
 
 @dataclass(frozen=True)
 class Options:
-    """Where and how runs are computed.
+    """How runs are computed.
 
     Attributes:
         out: The reproduction's folder.
         data: The folder of the datasets.
         jobs: Runs at a time.
-        executor: Where runs go, as for `fedhv.compare`.
+        executor: As for `fedhv.compare`.
         engine: As for `fedhv.run`.
         device: As for `fedhv.run`.
         precision: As for `fedhv.run`.
@@ -70,7 +70,7 @@ def calibrations(plan: ReproductionPlan, found: Sequence[Found], options: Option
 
 
 def run_missing(plan: ReproductionPlan, options: Options, observer: Observer | None = None) -> list[str]:
-    """Run what is not finished; everything that can be wrong is looked at before anything is written.
+    """Run unfinished runs. All checks are made before anything is written.
 
     Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
     """
@@ -125,7 +125,7 @@ def _run_study(variant: StudyVariant, runs: Sequence[PlannedRun], options: Optio
 
 
 def _reference(variant: StudyVariant, options: Options) -> Reference | str | None:
-    """What FedHV's runs use. A study whose FedHV runs are all finished has its own already."""
+    """The reference of FedHV's runs. A study whose FedHV runs are finished already has one."""
     if options.reference != "calibrated":
         return options.reference
     return references.kept(options.out, family(variant.setting))
@@ -152,7 +152,7 @@ def _check(found: Sequence[Found], options: Options) -> None:
 
 
 def _source(setting: str, reference: str) -> str:
-    """What the provenance of such a reference says."""
+    """The provenance of such a reference."""
     return "calibration" if reference == "calibrated" else named_source(setting, reference)
 
 

@@ -1,4 +1,4 @@
-"""The tables of means: main, loss-hv, per-task, last10 and ablations, each beside the paper's."""
+"""The tables of means: main, loss-hv, per-task, last10 and ablations, each with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _sheets(
 
 
 def _task_names(found: Sequence[Found]) -> str:
-    """What the numbered tasks are, as far as runs say so."""
+    """The names of the numbered tasks, as far as runs have them."""
     named = {
         each.run.variant.setting: ", ".join(task.name for task in each.kept.summary.tasks)
         for each in found

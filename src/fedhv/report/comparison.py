@@ -1,4 +1,4 @@
-"""Methods side by side: what the tables of a study share."""
+"""Comparison of methods: the common parts of a study's tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedhv.report.reading import RunData
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
 WIDE_UP_TO = 6
-"""With so many methods, several settings make one wide table like the paper's; with more, a long one."""
+"""Up to this number of methods, several settings make one wide table like the paper's; with more, a long one."""
 RANKING = "Bold is best and underlined second, ranked by unrounded means."
 
 RunValue = Callable[[RunData], float | None]
-"""A number of a run, or None where it is left out."""
+"""A number of a run, or None."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ ACCURACIES = (
     ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
     ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
 )
-"""What methods are compared by first."""
+"""The first metric of a comparison."""
 
 
 def values_of(group: Group, value: RunValue) -> list[float]:
@@ -106,7 +106,7 @@ def labels_of(study: StudyData) -> list[str]:
 
 
 def name_of(group: Group) -> Cell:
-    """The method's cell; a star says that it has not finished."""
+    """The method's cell; a star marks unfinished runs."""
     return words(f"{group.label}*" if group.going else group.label)
 
 
@@ -117,7 +117,7 @@ def count(group: Group) -> Cell:
 
 
 def spread_of(groups: Iterable[Group]) -> str:
-    """What the numbers of a table that shows these groups are, for its caption."""
+    """A description of the numbers of a table with these groups, for its caption."""
     found = {tuple(sorted(run.seed for run in group.counted)) for group in groups if group.counted}
     if all(len(seeds) == 1 for seeds in found):
         return f"seed {found.pop()[0]}" if len(found) == 1 else "one run for each line"

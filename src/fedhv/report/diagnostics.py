@@ -1,4 +1,4 @@
-"""Tables about how a run went rather than what it came to: the reference, and what was sent and how long it took."""
+"""Tables about the course of runs: the reference, communication and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
 SHOWN = 8
-"""So many values of a reference are written out."""
+"""The largest number of values of a reference that are printed."""
 
 
 def references(study: StudyData) -> Table:
@@ -86,7 +86,7 @@ def costs(study: StudyData) -> Table:
             sections.append(tuple(rows))
     columns = (SETTING, METHOD, *(metric.column for metric in metrics))
     caption = (
-        "What the server and all clients of a round exchange (1 MB = 10⁶ bytes) and wall-clock time, "
+        "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
         f"{spread_of(compared(study))}; totals include calibration. {RANKING}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
@@ -103,7 +103,7 @@ def _total_megabytes(run: RunData) -> float:
 
 
 def _exchanges(run: RunData) -> float | None:
-    """On average; a run of which only the summary is left does not say."""
+    """The mean per round; None for a run with a summary only."""
     known = run.rounds.exchanges[np.isfinite(run.rounds.exchanges)]
     return float(known.mean()) if len(known) else None
 

@@ -1,7 +1,7 @@
 """Whether one method is really better than another: their runs subtracted seed by seed.
 
 Runs with the same seed start from the same model and, of as many participants, ask the same clients in every round.
-What a seed makes easy or hard for all methods falls out of their difference.
+An effect of a seed that is common to all methods cancels in the difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def differences(study: StudyData) -> Table:
     sections = []
     for setting in study.settings:
         groups = [group for group in setting.groups if group.counted and not group.going]
-        # What is last in order, FedHV most often, comes first: minus each of the others.
+        # The last in order, usually FedHV, minus each of the others.
         pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
         rows = [_row(words(setting.name), *pair) for pair in pairs]
         sections.append(tuple(row for row in rows if row is not None))
@@ -28,7 +28,7 @@ def differences(study: StudyData) -> Table:
     title = "Differences by seed, with 95 % confidence intervals"
     caption = (
         "Final accuracies of runs with the same seed, subtracted: the mean difference in points, and Student's 95 % "
-        "confidence interval for it. Bold where the interval leaves out 0; among many comparisons some do so by chance."
+        "confidence interval for it. Bold if the interval excludes 0; among many comparisons some do so by chance."
     )
     return Table("differences", title, caption, columns, tuple(section for section in sections if section))
 

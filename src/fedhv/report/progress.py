@@ -1,4 +1,4 @@
-"""Progress on the terminal: a live bar where there is one, a line now and then where there is not."""
+"""Progress: live bars on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fedhv.support.files import make_folder
 from fedhv.support.terminal import print_line
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Where output goes to a file, progress is a line every so often."""
+"""Seconds between progress lines if the output is a file."""
 NAMED = 4
-"""So many runs that go on at the same time are named in such a line; the others are counted."""
+"""The largest number of runs that a progress line names; the others are counted."""
 
 
 WIDE = 100
-"""So many columns have room for a bar beside what matters: rounds, accuracies, weights and the time left."""
+"""The terminal width that has room for a bar in addition to rounds, accuracies, weights and the time left."""
 
 
 class RunBars(Observer):
-    """One bar for every run that is going on, with accuracies, weights and the time left."""
+    """One bar per running run, with accuracies, weights and the time left."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class RunBars(Observer):
         """Open a bar."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
         if done:
-            self.message(f"{label}: going on after round {done} of {rounds}.")
+            self.message(f"{label}: continuing after round {done} of {rounds}.")
         self._update(label, done, rounds, "")
 
     def round(self, round: Round) -> None:
@@ -91,7 +91,7 @@ class RunBars(Observer):
 
 
 class Lines(Observer):
-    """For logs: what is said, a line for every run that ends, and a line every few seconds."""
+    """For logs: messages, a line for every run that ends, and a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -104,9 +104,9 @@ class Lines(Observer):
         print_line(self._console, text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Say what starts."""
+        """Print a line about the run that starts."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
-        after = f", going on after round {done}" if done else ""
+        after = f", continuing after round {done}" if done else ""
         self.message(f"{label}: {rounds} rounds{after}")
 
     def round(self, round: Round) -> None:
@@ -119,7 +119,7 @@ class Lines(Observer):
             self.message(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def stop(self) -> None:
-        """What follows are other runs, perhaps with the same labels."""
+        """Later events are of other runs, perhaps with the same labels."""
         self._ended = set()
 
     def runs(self, states: Sequence[Progress]) -> None:
@@ -155,7 +155,7 @@ def observer(console: Console, quiet: bool) -> Observer:
 
 
 def shown(quiet: bool = False) -> Observer:
-    """For a call from Python: bars in a terminal and in a notebook, nothing where the output is neither."""
+    """For calls from Python: bars in a terminal and in a notebook, nothing elsewhere."""
     output = Console()
     if quiet:
         return Observer()
@@ -165,7 +165,7 @@ def shown(quiet: bool = False) -> Observer:
 
 
 def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
-    """Before anything else say that there is nothing to resume, so that a mistyped folder is seen.
+    """First show a message if there is no run to resume, so that a mistyped folder is noticed.
 
     It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
     """

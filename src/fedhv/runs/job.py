@@ -142,9 +142,9 @@ class Job:
 def execute_together(
     jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
 ) -> list[Run | FedHVError]:
-    """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
+    """Execute jobs on the same problem in step; returns the result or the error of each.
 
-    `observer` is told about the rounds of a single job; several are watched through `tick` instead, which is called
+    `observer` receives the rounds of a single job. For several jobs `tick` is used instead, which is called
     after every round of any of them.
     """
     observer = observer or Observer()
@@ -203,16 +203,16 @@ def _play(
             execution = executions[i]
             if isinstance(finished, FedHVError):
                 execution.fail(finished)
-                if not alone:  # the others go on, perhaps for hours
+                if not alone:  # the others continue, perhaps for hours
                     observer.message(str(execution.failure))
                 continue
             execution.record(finished)
             if execution.done == execution.job.plan.rounds:
                 execution.finish()  # at once: the others may yet be interrupted
-            # Whoever watches may be gone by the signal that waits.
+            # A deferred signal may end the observer's process.
             with suppress(OSError) if signals.pending else nullcontext():
                 told(finished)
-    except FedHVError as stop:  # an engine that cannot go on stops all of them
+    except FedHVError as stop:  # an error of the engine stops all jobs
         if not alone:
             _save(executions)
             raise
@@ -256,12 +256,12 @@ class Execution:
 
     @property
     def baseline(self) -> float | None:
-        """The largest test loss of the first evaluation, if there was one: what an explosion is told by."""
+        """The largest test loss of the first evaluation, if there was one, for the detection of explosions."""
         first = self.history.first_evaluated
         return None if first is None or first.evaluation is None else max(task.loss for task in first.evaluation.tasks)
 
     def fail(self, error: FedHVError) -> None:
-        """The run cannot go on; its last good state is kept, and nothing is rolled back."""
+        """The run cannot continue; its last good state is kept, and nothing is rolled back."""
         if isinstance(error, ReferenceBreached):
             error = error.named([task.name for task in self.job.problem.tasks])
         kept = f" The state after round {self.done} is kept." if self.job.folder is not None and self.done else ""
@@ -290,7 +290,7 @@ class Execution:
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def finish(self) -> Run:
-        """Write what the run came to, once."""
+        """Write the results of the run, once."""
         if self._result is not None:
             return self._result
         job, played = self.job, tuple(self.history.rounds)

@@ -1,4 +1,4 @@
-"""Before a run is played: what is there of it already, and the reference that its method needs."""
+"""Preparation of a run: its existing folder, and the reference that its method needs."""
 
 from __future__ import annotations
 

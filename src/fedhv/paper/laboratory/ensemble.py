@@ -23,7 +23,7 @@ from fedhv.theory._checks import whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
 
 CHUNK = 200_000
-"""So many random numbers are drawn at once."""
+"""The number of random numbers that are drawn at once."""
 
 
 class Moment(NamedTuple):
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class EnsembleDraws:
-    """What chance decides in C rounds of R runs, as positions.
+    """The random draws of C rounds of R runs, as positions.
 
     Attributes:
         clients: The cohorts, C × R × M.

@@ -1,4 +1,4 @@
-r"""What the laboratory's federations have in common: sizes, a start, losses and gradients in closed form."""
+r"""The interface of the laboratory's federations: sizes, a start, losses and gradients in closed form."""
 
 from __future__ import annotations
 
