@@ -15,13 +15,13 @@ from waiting import HANG
 
 from fedhv import FedHVError, InputError
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
+from fedhv.benchmarks.random_images import SHAPES, random_problem
 from fedhv.cli.bench import _table
 from fedhv.engines import Sequential, heap
 from fedhv.problem.pooling import Halve, with_fast_pooling
 from fedhv.protocol.client import Client
 from fedhv.runs.bench import Measurement, ProblemSource, choose_engines, measure
 from fedhv.runs.config import load_setting, shipped_settings
-from fedhv.runs.random_images import SHAPES, random_problem
 
 SMALL = [
     "federation.clients=3", "federation.participants=2", "federation.samples_per_client=8",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedhv.benchmarks.random_images import SHAPES, random_problem
 from fedhv.engines import Choice, Sequential, choose_engine
 from fedhv.methods.uniform import Uniform
 from fedhv.paper.found import Found, RunState
@@ -29,7 +30,6 @@ from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
 from fedhv.runs.job import one_thread
-from fedhv.runs.random_images import SHAPES, random_problem
 from fedhv.runs.record import CONFIG, read_run
 from fedhv.simulation.rounds import initial_state
 from fedhv.support.cores import usable_cores

@@ -1,1 +1,1 @@
-"""The protocol between server and clients: requests, replies, cohorts, the client, screening, traffic."""
+"""The protocol between server and clients: requests, replies, cohorts, the client, evaluation, screening, traffic."""

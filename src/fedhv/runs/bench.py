@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from fedhv.benchmarks import BENCHMARKS
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel
 from fedhv.methods.base import Method, takes_reference, with_reference
@@ -25,7 +26,6 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call
 from fedhv.runs.config import Setting
 from fedhv.runs.job import one_thread
-from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import Event, Plan, initial_state, simulate_together
 from fedhv.simulation.rounds import rounds as rounds_of_run
