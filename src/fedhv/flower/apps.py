@@ -52,7 +52,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class _Told(Log):
-    """Progress goes to the log; what the user should know also to whoever started the run."""
+    """Writes progress to the log; messages also go to the process that started the run."""
 
     def __init__(self, control: Path) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Told(Log):
         super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Whoever started the run sees that from its folder."""
+        """The process that started the run reads this from the folder."""
 
     def round(self, round: Round) -> None:
         """A round is over: only what went wrong is worth a line."""

@@ -25,7 +25,7 @@ STARTING = 300.0
 """Seconds that a server has to open its port."""
 PORTS = range(20000, 32000)
 MARK = "FEDHV_PROCESSES"
-"""The variable of the environment by which all that was started is found again, whoever its parent is by now."""
+"""The environment variable that identifies all started processes, even if their parent has changed."""
 _DIE_WITH_PARENT = 1
 """Linux' PR_SET_PDEATHSIG."""
 
@@ -155,7 +155,7 @@ def executable(name: str) -> str:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody uses, from below the range that outgoing connections take theirs from."""
+    """Free ports, below the range of outgoing connections."""
     choose, sockets, found = random.SystemRandom(), [], []
     try:
         for _ in range(50 * count):

@@ -53,10 +53,10 @@ class Strategy(FlowerStrategy):
         server: What the server has, or a whole problem.
         setting: What the run does; by default that of a problem of one's own, see `fedhv.run`.
         override: `section.key=value` changes of the setting, such as `training.rounds=20`.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         patience: How long the server waits, for nodes and for replies.
         folder: Where the run is kept; every round is checkpointed, and a run that is there already goes on.
-        observer: Is told about progress.
+        observer: Receives progress.
     """
 
     def __init__(

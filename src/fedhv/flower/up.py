@@ -42,7 +42,7 @@ class Order:
         setting: A setting's name or TOML file.
         method: A method's name or "package.module:Class".
         nodes: N, one SuperNode for each client.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         out: The run's folder.
         reference: For FedHV, a file or a name in the setting; without one it is calibrated on the nodes.
         override: `section.key=value` changes of the setting.
@@ -50,7 +50,7 @@ class Order:
         data: The folder of the datasets.
         device: Of the nodes.
         tls: Encrypt, and let in only nodes whose keys are registered.
-        resume: Go on with the run in the folder.
+        resume: Continue the run in the folder.
         patience: How long the server waits.
         reports: What clients do to the losses that they report.
     """

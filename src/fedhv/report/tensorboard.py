@@ -67,7 +67,7 @@ class _Follower:
 
 
 class TensorBoard(Forwarding):
-    """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date.
+    """Forwards all events and writes `tensorboard/` in the folder of a run or a study.
 
     A log that cannot be written is said once and given up: the histories hold all of it, and no run should end for it.
     """

@@ -175,7 +175,7 @@ class Evaluating:
     Attributes:
         every: The number of rounds between evaluations; the last round is always evaluated. 0 evaluates only it.
         reference: r_eval of the evaluation hypervolume.
-        explosion: A test loss above so many times the largest of the first evaluation stops the run; inf never does.
+        explosion: The run stops if a test loss exceeds this multiple of the first evaluation's largest; inf: never.
     """
 
     every: int = 1

@@ -117,7 +117,7 @@ class Job:
 
     @contextmanager
     def opened(self, resume: bool) -> Iterator[None]:
-        """The same, and keep every other process out; one that is kept out itself has written nothing."""
+        """The same, with a lock on the folder. A process that does not get the lock writes nothing."""
         if self.folder is None:
             yield
             return
@@ -182,14 +182,14 @@ def _play(
     tick: Callable[[Sequence[Execution]], None],
     signals: DeferredSignals,
 ) -> None:
-    """Play all that is left in step, and record it."""
+    """Run the remaining rounds in step, and record them."""
 
     def between() -> None:
         if signals.pending:
             _save(executions)
             signals.handle()
 
-    def told(finished: FinishedRound) -> None:
+    def show(finished: FinishedRound) -> None:
         while engine.notes:
             observer.message(engine.notes.pop(0))
         if alone:
@@ -209,9 +209,9 @@ def _play(
             execution.record(finished)
             if execution.done == execution.job.plan.rounds:
                 execution.finish()  # at once: the others may yet be interrupted
-            # A deferred signal may end the observer's process.
+            # The reader of the output may have ended by the pending signal.
             with suppress(OSError) if signals.pending else nullcontext():
-                told(finished)
+                show(finished)
     except FedHVError as stop:  # an error of the engine stops all jobs
         if not alone:
             _save(executions)

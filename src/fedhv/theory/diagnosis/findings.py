@@ -153,13 +153,13 @@ def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str,
     """For every round the server's estimate, and the true slacks at measured models."""
     true = {model.round: model for model in models}
     rows = []
-    told = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
+    known = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
     for t in range(run.rounds):
         row: dict[str, Any] = {"round": t + 1, "smallest_estimated_slack": min(run.slacks[t].tolist())}
         model = true.get(t)
         row["smallest_true_slack"] = None if model is None else model.smallest_slack
         row["floored"] = run.floored[t]
-        for kind, values in told.items():
+        for kind, values in known.items():
             row |= {f"{kind}: {task}": value for task, value in zip(run.tasks, values[t].tolist(), strict=True)}
         if model is not None:
             row |= {f"true slack: {task}": value for task, value in zip(run.tasks, model.slack, strict=True)}
