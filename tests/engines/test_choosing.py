@@ -86,7 +86,7 @@ def test_the_rehearsal_leaves_no_trace_in_the_random_state():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class Notes(Observer, Observer):
+class Notes(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 

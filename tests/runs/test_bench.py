@@ -58,7 +58,7 @@ def test_without_the_datasets_random_images_stand_in(command, tmp_path):
     arguments = [part for change in SMALL for part in ("--set", change)]
     outcome = command("bench", "multimnist", *arguments, "--rounds", 1, "--engines", "sequential", "--data", tmp_path)
     assert outcome.code == 0, outcome.err
-    assert "Random images of the benchmark's shape stand in" in outcome.err
+    assert "Random images of the benchmark's shape are used instead" in outcome.err
     assert "MNIST" in outcome.err  # and what was missing
     outcome = command("bench", "multimnist", *arguments, "--rounds", 1, "--engines", "sequential", "--random", "--json")
     assert json.loads(outcome.out)["random"] is True
