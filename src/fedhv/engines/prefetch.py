@@ -39,7 +39,8 @@ class Prefetcher:
             self._prefetched = {
                 key: draws for key, draws in self._prefetched.items() if key[0] != seed or key[1] >= now.round
             }
-            cohort = sample_cohort(seed, now.round + 1, population, min(len(now), population), now.local)
+            sizes = self._problem.clients.sizes if now.select == "size" else None
+            cohort = sample_cohort(seed, now.round + 1, population, min(len(now), population), now.local, sizes=sizes)
             for k in cohort.clients:
                 key = _key(cohort, k, part, shape)
                 if key not in self._prefetched:

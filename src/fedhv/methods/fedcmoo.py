@@ -64,8 +64,8 @@ class FedCMOO(Method):
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
         found = self._weights(gram, terms, state.weights.double().numpy())
-        # Gram terms that nobody's gradients have, which one client can send, may lead out of the simplex, even to NaN:
-        # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
+        # False Gram terms of one client may give weights outside the simplex, even NaN. Training with them would
+        # spoil every client's update, so the round keeps the previous weights.
         kept = not in_simplex(found)
         w = state.weights if kept else torch.from_numpy(found).float()
         replies = yield ContinueTraining(state.model, w)

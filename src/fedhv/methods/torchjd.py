@@ -147,7 +147,7 @@ class OnGram(TorchJDRule, FedCMOO):
         self.try_on(torch.eye(tasks, dtype=torch.float64))
 
     def _weights(self, gram: np.ndarray, terms: GramTermReplies, before: np.ndarray) -> np.ndarray:
-        """FedCMOO leaves out tasks that nobody of the cohort has; so do the preferences then."""
+        """FedCMOO leaves out tasks that no client of the cohort has; the preferences leave them out as well."""
         p, method = getattr(self, "preferences", None), self
         if p is not None and terms.shares is not None:
             there = [value for value, here in zip(p, terms.present.tolist(), strict=True) if here]

@@ -24,7 +24,7 @@ from fedhv.report.comparison import (
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
-from fedhv.report.groups import StudyData, Sweep, method_title
+from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
 from fedhv.report.variants import value_text
 

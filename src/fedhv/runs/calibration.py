@@ -148,7 +148,7 @@ def _reported(rounds: Sequence[Round], i: int) -> list[float]:
 
 
 def _check_calm(rounds: Sequence[Round], tasks: tuple[str, ...], factor: float) -> None:
-    """A reference from losses that have run away would switch their tasks off for good."""
+    """Reject a calibration that has diverged: its reference would give a task almost no weight."""
     for i, name in enumerate(tasks):
         losses = _reported(rounds, i)
         if not losses:

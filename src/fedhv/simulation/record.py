@@ -102,7 +102,7 @@ class Round:
         return {key: value for key, value in record.items() if value is not None} | dict(self.extra)
 
     def scalars(self, tasks: Sequence[str]) -> Iterator[tuple[str, float]]:
-        """(name, value) of every number of the round; a list with one number for every task goes by task."""
+        """(name, value) of every number of the round. A list with one number per task is split by task."""
         for key, value in Fields(self.as_dict()).but({"round", "evaluation", "absent"}).items():
             if is_number(value):
                 yield key, float(value)

@@ -90,7 +90,7 @@ class Examiner:
         mean = total.cpu().numpy() / size
         # A difference of two means may be slightly negative by rounding.
         dispersion = np.maximum(squares.cpu().numpy() / size - mean**2, 0.0)
-        return Population(mean, dispersion, self._sizes, self._labels)
+        return PopulationLosses(mean, dispersion, self._sizes, self._labels)
 
     def task_gradients(self, theta: Tensor) -> Tensor:
         r"""$\nabla f_i(\theta)$, m × d, in double precision, with the full data of all clients."""
