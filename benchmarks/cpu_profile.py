@@ -12,13 +12,13 @@ import time
 
 from torch.profiler import ProfilerActivity, profile
 
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines.sequential import Sequential
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.requests import Train
 from fedhv.runs.config import load_setting
 from fedhv.runs.job import one_thread
-from fedhv.runs.random_images import random_problem
 from fedhv.simulation.rounds import initial_state
 
 SHOWN = 12

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.runs.config import Setting, load_setting
-from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import initial_state, rounds, simulate_together
 from fedhv.support.errors import FedHVError

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 import torch
 
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import FedHV, make_method
 from fedhv.problem.problem import Problem
 from fedhv.runs.config import Setting, load_setting
-from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import FinishedRound, initial_state, rounds, simulate_together
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.runs.bench import find_source
 from fedhv.runs.config import load_setting
-from fedhv.runs.random_images import SHAPES
 
 ROOT = Path(__file__).parents[1]
 PEERS = Path(__file__).parent / "peers"

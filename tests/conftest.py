@@ -18,7 +18,7 @@ from waiting import HANG
 
 import fedhv
 from fedhv.cli import main
-from fedhv.report.watch import Server, Watcher
+from fedhv.report.watch import PageServer, Watcher
 from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
@@ -120,10 +120,10 @@ def finished(process):
 @pytest.fixture
 def serve():
     """The server of a live page, in a thread."""
-    started: list[tuple[Server, threading.Thread]] = []
+    started: list[tuple[PageServer, threading.Thread]] = []
 
-    def start(folder: Path) -> Server:
-        server = Server(Watcher([folder]))
+    def start(folder: Path) -> PageServer:
+        server = PageServer(Watcher([folder]))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         started.append((server, thread))

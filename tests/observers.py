@@ -10,7 +10,7 @@ class Watch(Observer):
         self.after, self.of, self.error = after, label, error
         self.label, self.started, self.said = "", [], []
 
-    def say(self, text):
+    def message(self, text):
         self.said.append(text)
 
     def start(self, label, rounds, done=0):

@@ -13,10 +13,10 @@ from reading import make_model, read, turns
 
 from fedhv import FedHV, LocalTraining, Problem, Uniform, classification
 from fedhv.benchmarks.augment import Normalise
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.engines import choose_engine
 from fedhv.problem.problem import Clients, Examples
 from fedhv.runs.config import load_setting
-from fedhv.runs.random_images import SHAPES
 from fedhv.simulation.rounds import Plan, initial_state, simulate
 
 

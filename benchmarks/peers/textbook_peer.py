@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from reading import make_model, read, turns
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from fedhv.benchmarks.random_images import SHAPES
 from fedhv.runs.config import load_setting
-from fedhv.runs.random_images import SHAPES
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 
 import fedhv
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines import Engine, Sequential
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import make_method
 from fedhv.methods.base import Method, State
 from fedhv.runs.config import Setting, load_setting
-from fedhv.runs.random_images import random_problem
 from fedhv.simulation.rounds import initial_state, rounds, simulate_together
 
 SEEDS = range(3)

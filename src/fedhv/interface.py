@@ -1,4 +1,4 @@
-"""The three calls: `run`, `calibrate` and `compare`, with the same arguments under the same names."""
+"""The public functions `run`, `calibrate` and `compare`; they take the same arguments."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def run(
     quiet: bool = False,
     **settings: Any,
 ) -> Run:
-    """One method on one setting, or on a problem of your own.
+    """Run one method on a setting or on your own problem.
 
     Args:
         what: A setting's name or TOML file, a `Setting`, or a `Problem`.
         method: A method's name, "package.module:Class", or a `Method`.
-        seed: Of everything random in the run.
-        rounds: Instead of the setting's.
+        seed: The seed of all random draws of the run.
+        rounds: The number of rounds, instead of the setting's.
         out: The run's folder; nothing is written without one.
-        engine: "auto", an engine's name, or a `Choice` that makes an engine of its own.
+        engine: "auto", an engine's name, or a `Choice` that makes an engine.
         device: "auto", "cpu" or "cuda".
         precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.
         init: Where the model begins in place of its own initialisation: a run's folder, a file, a state dict, a module.
-        resume: Go on with the run in `out`; a finished one is returned as it is.
+        resume: Continue the run in `out`; a finished run is returned unchanged.
         fresh: Delete the run in `out` first, whatever it is of.
         override: `section.key=value` changes of the setting, as on the command line.
         data: The folder of the datasets.
-        observer: Follows the run, instead of the progress bar.
-        quiet: Show no progress. It is shown in a terminal and in a notebook, and nowhere else.
+        observer: Receives the events of the run, instead of the progress bar.
+        quiet: Show no progress. Progress is shown in terminals and notebooks only.
         settings: Keys of the setting's tables: `participants=3, local_steps=5, batch_size=16`.
     """
     seed = as_seed(seed)
@@ -115,15 +115,15 @@ def calibrate(
     quiet: bool = False,
     **settings: Any,
 ) -> Reference:
-    """FedHV's reference: uniform-weight rounds, the componentwise maximum of the reports, plus a margin.
+    """Calibrate FedHV's reference: the componentwise maximum of the reports of uniform-weight rounds, plus a margin.
 
     Args:
-        what: As for `run`. The setting's `[calibration]` says how many rounds, which seeds and which margin, and may
-            name another setting to calibrate under.
-        method: Whose learning rates are used.
-        seeds: One calibration run for each, instead of the setting's.
-        rounds: Of every calibration run, instead of the setting's.
-        out: The folder in which the calibration runs are kept; an interrupted calibration goes on from there.
+        what: As for `run`. The setting's `[calibration]` has the rounds, the seeds and the margin, and may name another
+            setting for the calibration.
+        method: The method whose learning rates are used.
+        seeds: The seeds of the calibration runs, instead of the setting's.
+        rounds: The rounds of every calibration run, instead of the setting's.
+        out: The folder of the calibration runs; an interrupted calibration is resumed from it.
         engine: As for `run`.
         device: As for `run`.
         precision: As for `run`.
@@ -172,23 +172,23 @@ def compare(
     quiet: bool = False,
     **settings: Any,
 ) -> Study:
-    """Every method with every seed on one setting.
+    """Run every method with every seed on one setting.
 
-    Runs that are finished in `out` are read, interrupted ones resumed. All runs of FedHV share one reference: the
-    given one, or one that is calibrated first and kept in `out/reference.toml`. Where several methods need a
-    reference, it is calibrated with FedHV's learning rates, or without FedHV with those of the first of them.
+    Finished runs in `out` are read, and interrupted ones are resumed. All runs of FedHV share one reference: the given
+    one, or one that is calibrated first and written to `out/reference.toml`. If several methods need a reference, it is
+    calibrated with FedHV's learning rates, or with those of the first method if FedHV is not among them.
 
     Args:
         what: As for `run`; a `Problem` stays in this process.
         methods: Names, "package.module:Class" or `Method`s.
-        seeds: One run of every method for each.
-        rounds: Instead of the setting's.
+        seeds: The seeds; every method has one run per seed.
+        rounds: The number of rounds, instead of the setting's.
         out: The study's folder; without one the runs are kept in memory, and nothing can be resumed.
-        jobs: How many runs at a time: by default one process for every core, or, with the engine "stacked", all
-            of them in one computation; on a Ray cluster as many as it has room for.
-        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster that this machine is
-            part of (or that RAY_ADDRESS names), else of one that is started here. The datasets must be where `data`
-            says on all its machines; the study's folder may be shared but need not.
+        jobs: The number of runs at a time. The default is one process per core; with the engine "stacked", all runs
+            in one computation; on a Ray cluster, as many as fit.
+        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster of this machine (or of
+            RAY_ADDRESS), or of a cluster that is started here. The datasets must be at `data` on all machines. The
+            study's folder need not be shared.
         engine: "auto" or an engine's name.
         device: As for `run`.
         precision: As for `run`.
@@ -243,10 +243,10 @@ def compare(
 
 @contextmanager
 def _watched(observer: Observer | None, quiet: bool, choice: Choice | None = None) -> Iterator[Observer]:
-    """The user's observer, or a progress bar; what is worth knowing about the engine is said first."""
+    """The user's observer, or a progress bar, with a message about the engine first if it was chosen automatically."""
     watch = observer or shown(quiet)
     try:
-        yield Announcing(watch, str(choice) if choice is not None and choice.worth_saying else "")
+        yield Announcing(watch, str(choice) if choice is not None and choice.announce else "")
     finally:
         if observer is None:
             watch.stop()
@@ -254,7 +254,7 @@ def _watched(observer: Observer | None, quiet: bool, choice: Choice | None = Non
 
 @contextmanager
 def _folder(out: str | Path | None) -> Iterator[Path]:
-    """The user's folder, or one for as long as the runs take."""
+    """The user's folder, or a temporary one."""
     if out:
         yield Path(out)
     else:

@@ -170,14 +170,14 @@ def test_corrupt_checkpoints_are_refused_and_everything_stays(command, folder):
     before = everything(folder)
     done = command(*arguments, "--resume")
     assert_refused(done, "is corrupt: its checksum does not match")
-    assert "Delete r to start the run anew." in done.err
+    assert "Delete r to start the run again." in done.err
     assert everything(folder) == before
 
 
 def test_another_run_in_the_folder_is_refused_and_stays(command, folder):
     assert command("run", "small.toml", "--method", "uniform", "--out", "r").code == 0
     before = everything(folder)
-    assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r"), "holds this run already")
+    assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r"), "already has this run")
     assert_refused(command("run", "small.toml", "--method", "uniform", "--out", "r", "--seed", 1, "--resume"),
                    "`run.seed` was 0 and is now 1")  # fmt: skip
     assert everything(folder) == before

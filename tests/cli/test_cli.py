@@ -20,7 +20,7 @@ import fedhv
 from fedhv import load_setting, run
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.request import Refusal
-from fedhv.report.progress import Bars, Lines, observer
+from fedhv.report.progress import Lines, RunBars, observer
 from fedhv.runs.config import setting_tables, shipped_settings
 from fedhv.runs.reference import read_reference
 from fedhv.simulation.observer import Progress
@@ -119,12 +119,12 @@ def test_resume_on_the_command_line_returns_a_finished_run(command, small):
 def test_resume_where_there_is_no_run_starts_one_and_says_so(command, small):
     """A first start that was cut, or whose folder is gone, is resumed by the same command; a mistyped one is seen."""
     arguments = ("run", small, "--method", "uniform", "--out", "new", "--resume")
-    note = "new holds no run to resume: starting it from the first round."
+    note = "new has no run to resume: starting it from the first round."
     done = command(*arguments)
     assert (done.code, done.err.splitlines()[0]) == (0, note)
     assert note not in command(*arguments).err  # now there is one
     wrong = command("run", small, "--method", "uniform", "--out", "other", "--resume", "--set", "training.rounds=0")
-    assert (wrong.code, "holds no run" in wrong.err) == (2, False)
+    assert (wrong.code, "has no run" in wrong.err) == (2, False)
 
 
 def test_a_run_that_fails_exits_with_one_and_one_line(command, small):
@@ -151,7 +151,7 @@ def test_ctrl_c_leaves_a_run_that_is_resumed_as_the_message_says(number, process
     assert "Traceback" not in err
     message = err.strip().splitlines()[-1]
     assert "Stopped after round" in message
-    said = shlex.split(message.partition("Go on with: ")[2])
+    said = shlex.split(message.partition("Continue with: ")[2])
     assert said == ["fedhv", *arguments, "--resume"]
     assert not (tmp_path / "my run" / "summary.json").exists()
 
@@ -381,7 +381,7 @@ def watched(kind, **console):
 
 
 def test_a_terminal_shows_a_bar_with_round_accuracies_weights_and_time_left():
-    shown = watched(Bars, force_terminal=True, force_interactive=True)
+    shown = watched(RunBars, force_terminal=True, force_interactive=True)
     for text in ("uniform seed 0", "3/3", "mean", "worst", "w 0.50 0.50", "0:00:00"):
         assert text in shown
 
@@ -396,8 +396,8 @@ def test_a_log_shows_a_line_when_a_run_starts_and_ends():
 
 def test_text_in_square_brackets_is_shown_as_it_is():
     file = io.StringIO()
-    for kind in (Bars, Lines):
-        kind(Console(file=file, width=200)).say("a folder [/home/me] and [bold]")
+    for kind in (RunBars, Lines):
+        kind(Console(file=file, width=200)).message("a folder [/home/me] and [bold]")
     assert file.getvalue().count("[/home/me] and [bold]") == 2
 
 
@@ -416,7 +416,7 @@ STATES = [
 
 def test_the_runs_of_a_study_are_shown_together():
     file = io.StringIO()
-    bars = Bars(Console(file=file, width=200, force_terminal=True, force_interactive=True))
+    bars = RunBars(Console(file=file, width=200, force_terminal=True, force_interactive=True))
     bars.runs(STATES)
     bars.stop()
     for text in ("fedhv seed 0", "3/3", "mean 50.0 % worst 40.0 %  w 0.10 0.10 0.10 0.10 0.10 …", "1/3"):
@@ -498,9 +498,9 @@ def test_a_log_of_a_run_has_no_gap_before_the_first_evaluation(monkeypatch):
 
 
 def test_the_observer_suits_the_terminal():
-    assert type(observer(Console(force_terminal=True), quiet=False)) is Bars
+    assert type(observer(Console(force_terminal=True), quiet=False)) is RunBars
     assert type(observer(Console(file=io.StringIO()), quiet=False)) is Lines
-    assert type(observer(Console(force_terminal=True), quiet=True)) not in (Bars, Lines)
+    assert type(observer(Console(force_terminal=True), quiet=True)) not in (RunBars, Lines)
 
 
 def test_folders_in_square_brackets_are_no_markup(command, small, tmp_path):

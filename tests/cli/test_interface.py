@@ -167,13 +167,13 @@ def test_without_a_folder_a_study_is_kept_in_memory():
 def test_progress_is_shown_in_a_terminal_and_a_notebook_and_nowhere_else(monkeypatch):
     assert type(progress.shown()) is fedhv.Observer  # the output of a test is neither
     monkeypatch.setattr(sys, "stdout", type("Terminal", (io.StringIO,), {"isatty": lambda self: True})())
-    assert isinstance(progress.shown(), progress.Bars)
+    assert isinstance(progress.shown(), progress.RunBars)
     assert type(progress.shown(quiet=True)) is fedhv.Observer
     monkeypatch.setattr(progress, "Console", lambda **options: Console(force_jupyter=True, **options))
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
     assert isinstance(progress.shown(), progress.Lines)
     monkeypatch.setattr(progress, "find_spec", lambda name: object())
-    assert isinstance(progress.shown(), progress.Bars)
+    assert isinstance(progress.shown(), progress.RunBars)
 
 
 def test_nothing_is_printed_where_the_output_is_no_terminal(capfd):

@@ -56,7 +56,7 @@ def test_classes_may_be_counted_by_numpy():
 
 
 def test_python_warns_of_a_reference_that_is_too_low(tmp_path):
-    low = r"fedhv seed 0: the reference was too low in 2 rounds, first in round 1, lowest slack -.* Calibrate it anew"
+    low = r"fedhv seed 0: the reference was too low in 2 rounds, first in round 1, lowest slack -.* Calibrate it again"
     with pytest.warns(UserWarning, match=low):
         fedhv.run(quadratic(), rounds=2, reference=[1e-6] * len(quadratic().tasks))
     with pytest.warns(UserWarning, match=low):
@@ -88,7 +88,7 @@ def test_a_calibration_whose_losses_run_away_gives_no_reference(tmp_path):
         ),
         (
             lambda state, replies: replies.mean_report(),
-            r'asked for no report\. Ask for one: Train\(…, report="all"\)\.',
+            r'replies have no reports\. Request them with Train\(…, report="all"\)\.',
         ),
     ],
 )

@@ -35,9 +35,9 @@ def test_compressed_files_are_read_too(tmp_path):
     [
         (npy(np.array([{}], dtype=object), allow_pickle=True), "objects"),
         (npy(np.zeros((2, 3), order="F")), "transposed"),
-        (npy(np.zeros(4, np.uint8))[:-1], "announces 4 bytes and has 3"),
-        (npy(np.zeros(4, np.uint8)) + b"!", "announces 4 bytes and has 5"),
-        (npy(np.zeros(4, np.uint8)).replace(b"(4,)", b"(9999999999999999,)")[:-15], "announces"),
+        (npy(np.zeros(4, np.uint8))[:-1], "should have 4 bytes and has 3"),
+        (npy(np.zeros(4, np.uint8)) + b"!", "should have 4 bytes and has 5"),
+        (npy(np.zeros(4, np.uint8)).replace(b"(4,)", b"(9999999999999999,)")[:-15], "should have"),
         (b"not an array", "magic"),
         (b"", "EOF"),
     ],

@@ -213,7 +213,7 @@ def test_a_wrong_file_in_the_way_is_named_and_kept(server, tmp_path):
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"mine")
-    with pytest.raises(InputError, match="in the way") as caught:
+    with pytest.raises(InputError, match="Move or delete it") as caught:
         download("mnist", tmp_path)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == b"mine"

@@ -69,14 +69,14 @@ def test_a_model_that_cannot_be_mapped_is_found_with_the_reason(model):
     assert reason
     assert "\n" not in reason
     choice = choose_engine("stacked", "cpu", problem=problem)
-    assert (choice.engine, choice.worth_saying) == ("sequential", True)
+    assert (choice.engine, choice.announce) == ("sequential", True)
     assert choice.reason == f"the model cannot be stacked: {reason}"
 
 
 def test_models_that_can_be_mapped_are_left_alone():
     assert why_not_mappable(everything_random()) is None  # dropout and augmentation included
     choice = choose_engine("stacked", "cpu", problem=everything_random())
-    assert (choice.engine, choice.reason, choice.worth_saying) == ("stacked", "as asked", False)
+    assert (choice.engine, choice.reason, choice.announce) == ("stacked", "as requested", False)
 
 
 def test_the_rehearsal_leaves_no_trace_in_the_random_state():
@@ -90,7 +90,7 @@ class Notes(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text):
+    def message(self, text):
         self.said.append(text)
 
 
@@ -139,16 +139,16 @@ LOCAL = LocalTraining(10, 32, 0.1)
     ("model", "participants", "cores", "engine", "reason"),
     [
         (LeNet, 20, 2, "parallel", "2 cores, 20 clients a round"),
-        (LeNet, 1, 2, "sequential", "one client a round leaves nothing to divide"),
+        (LeNet, 1, 2, "sequential", "a round has one client"),
         (LeNet, 20, 1, "sequential", "one core"),
-        (Branching, 20, 8, "sequential", "the clients' work is too small to divide"),
+        (Branching, 20, 8, "sequential", "the clients' work is too small for worker processes"),
     ],
 )
 def test_auto_looks_at_the_cores_the_model_and_the_cohort(monkeypatch, model, participants, cores, engine, reason):
     monkeypatch.setattr("fedhv.engines.choosing.usable_cores", lambda: cores)
     problem = replace(everything_random(), model=model)
     choice = choose_engine("auto", "cpu", problem=problem, plan=Plan(1, participants, LOCAL))
-    assert (choice.engine, choice.reason, choice.worth_saying) == (engine, reason, True)
+    assert (choice.engine, choice.reason, choice.announce) == (engine, reason, True)
 
 
 def test_what_auto_chose_is_said_and_kept(tmp_path):

@@ -261,8 +261,8 @@ def test_a_smaller_stack_is_filled_up_to_a_compiled_size(problem):
 def test_draws_made_ahead_are_the_same_draws(problem, method, monkeypatch):
     plan = Plan(3, 3, LOCAL[0])
     ahead, plain = Stacked(problem), Stacked(problem)
-    ahead.foresees = True
+    ahead.prefetches = True
     for one, other in zip(simulate(ahead, method, plan), simulate(plain, method, plan), strict=True):
         torch.testing.assert_close(one.state.model, other.state.model, rtol=0, atol=0)
-        assert one.number in ahead._ahead.rounds(), "nothing was drawn ahead"
-        assert ahead._ahead.rounds() <= {one.number - 1, one.number}, "old draws are kept"
+        assert one.number in ahead._prefetcher.rounds(), "nothing was drawn ahead"
+        assert ahead._prefetcher.rounds() <= {one.number - 1, one.number}, "old draws are kept"

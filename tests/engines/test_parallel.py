@@ -81,7 +81,7 @@ def test_more_clients_than_places_are_answered_in_order(problem):
     plan = Plan(rounds=1, participants=len(problem.clients), local=PLAN.local)
     (expected,) = simulate(Sequential(problem), METHODS[2], plan)
     with Parallel(problem, workers=1) as engine:
-        assert engine._board.places < plan.participants
+        assert engine._buffers.places < plan.participants
         (found,) = simulate(engine, METHODS[2], plan)
     assert torch.equal(expected.state.model, found.state.model)
 

@@ -129,7 +129,7 @@ def test_workers_get_only_what_their_client_needs(many, monkeypatch):
             engine._workers[0].connection = Counting(connection)
             engine.ask(Call(Train(theta), cohort))
             # places for answers, whatever the cohort
-            assert engine._board.places == engine._board._answers.shape[0] == 2
+            assert engine._buffers.places == engine._buffers._answers.shape[0] == 2
         assert len(sent) == participants
         sizes[participants] = max(sent)
     assert abs(sizes[40] - sizes[2]) < 16

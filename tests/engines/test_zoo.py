@@ -46,7 +46,7 @@ def test_a_stack_of_every_architecture_moves_as_a_loop_does(name, method):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_every_architecture_is_found_to_be_stackable(name, precision):
     choice = choose_engine("stacked", "cpu", precision, ZOO[name].problem(TINY, CLIENTS, test=6))
-    assert (choice.engine, choice.reason) == ("stacked", "as asked")
+    assert (choice.engine, choice.reason) == ("stacked", "as requested")
 
 
 @names

@@ -366,7 +366,7 @@ def test_another_version_is_refused_and_both_are_named(grid, tmp_path, monkeypat
     from fedhv.simulation.observer import Observer
 
     class Ear(Observer):
-        def say(self, text):
+        def message(self, text):
             said.append(text)
 
     serve(grid, grid.problem, FEDHV, override=OVERRIDE, patience=PATIENCE, observer=Ear())

@@ -117,7 +117,7 @@ def test_what_a_federation_says_it_spends_is_a_bound_with_calibration_attempts_a
     class Hearing(Observer):
         said = ""
 
-        def say(self, text):
+        def message(self, text):
             self.said += text
 
     privacy, heard = ReportPrivacy(3.0, 2.0), Hearing()

@@ -160,7 +160,7 @@ def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=HANG)
     assert running.returncode == 130
-    assert re.search(rf"Stopped after round \d+ of {ENDLESS}\. Go on with: fedhv flower up digits", err)
+    assert re.search(rf"Stopped after round \d+ of {ENDLESS}\. Continue with: fedhv flower up digits", err)
     assert err.rstrip().endswith("--resume")
     assert nothing_is_left(mark)
     assert not list(tmp_path.glob("fedhv-flower-*"))

@@ -160,7 +160,7 @@ def test_scaffold_sends_two_models_in_each_direction(problem):
 
 def test_scaffold_refuses_momentum_at_the_clients(problem):
     plan = Plan(rounds=1, participants=2, local=LocalTraining(2, 4, 0.1, momentum=0.9))
-    with pytest.raises(InputError, match=r"plain SGD at the clients \(`training.momentum = 0`\). Found SGD") as caught:
+    with pytest.raises(InputError, match=r"plain SGD on the clients \(`training.momentum = 0`\). Found SGD") as caught:
         next(simulate(Sequential(problem), SCAFFOLD(), plan))
     assert "\n" not in str(caught.value)
 

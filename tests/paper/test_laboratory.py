@@ -8,7 +8,7 @@ import torch
 
 from fedhv import InputError
 from fedhv.engines import Sequential, Stacked
-from fedhv.paper.laboratory import Draws, Ensemble, Logistic, Quadratics, observe_ensemble
+from fedhv.paper.laboratory import Ensemble, EnsembleDraws, Logistic, Quadratics, observe_ensemble
 from fedhv.problem.random import Purpose
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import LocalTraining, minibatches, report_positions, sample_cohort
@@ -46,7 +46,7 @@ def test_given_an_engines_draws_the_ensemble_gives_its_models(engine, cohort, re
         clients.append(who.clients)
         batches.append([minibatches(who.stream(Purpose.MINIBATCHES, k), 4, plan.local) for k in who.clients])
         reports.append([report_positions(who.stream(Purpose.REPORT, k), 4, plan.local, report) for k in who.clients])
-    draws = Draws(
+    draws = EnsembleDraws(
         np.array(clients)[:, None],
         np.array(batches)[:, None],
         None if report == "all" else np.array(reports)[:, None],

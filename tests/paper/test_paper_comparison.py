@@ -5,14 +5,14 @@ import io
 
 import pytest
 
-from fedhv.paper.comparison import Metric, agreement, entries, paper_ranks, ranking
+from fedhv.paper.comparison import PaperMetric, agreement, entries, paper_ranks, ranking
 from fedhv.paper.published import Printed
 from fedhv.paper.render import order, rankings_sheet, values_sheet
 from fedhv.report.render import markdown
 from fedhv.support.csvfile import as_csv
 from fedhv.support.statistics import Spread
 
-UP, DOWN = Metric("mean_accuracy", "MeanAcc %", True), Metric("mean_loss", "MeanLoss", False, 3)
+UP, DOWN = PaperMetric("mean_accuracy", "MeanAcc %", True), PaperMetric("mean_loss", "MeanLoss", False, 3)
 
 
 def contest(ours, paper, metric=UP):
@@ -119,7 +119,7 @@ def test_rankings_are_counted():
     of = contest({"fedhv": [2.0], "uniform": [1.0]}, {"fedhv": "2.00 best", "uniform": "1.00 second"})
     of += contest({"fedhv": [2.0], "uniform": [1.0]}, {"fedhv": "2.000 second", "uniform": "1.000 best"}, DOWN)
     of += contest({"fedhv": [1.0], "uniform": [2.0]}, {"fedhv": "2.00 best", "uniform": "1.00 second"},
-                  Metric("hypervolume", "HV", True))  # fmt: skip
+                  PaperMetric("hypervolume", "HV", True))  # fmt: skip
     sheet = rankings_sheet("main-rankings", "Rankings", ("Setting", "Method"), of)
     assert "in 2 of 3 rankings" in sheet.table.caption
     assert [record["agree"] for record in sheet.records] == ["yes", "yes", "no"]

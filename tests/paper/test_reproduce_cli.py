@@ -151,7 +151,7 @@ def test_ctrl_c_says_how_to_go_on(command, monkeypatch):
     monkeypatch.setattr("fedhv.report.progress.Lines.round", stop)
     done = command("reproduce", "main", *ONE)
     assert done.code == 130
-    assert "Go on with the same command: fedhv reproduce main" in done.err
+    assert "Continue with the same command: fedhv reproduce main" in done.err
 
 
 @pytest.mark.parametrize(

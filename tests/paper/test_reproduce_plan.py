@@ -3,7 +3,7 @@
 import pytest
 
 from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, family, make_plan
-from fedhv.paper.plan import SETTINGS, PlannedRun, Variant
+from fedhv.paper.plan import SETTINGS, PlannedRun, StudyVariant
 from fedhv.support.errors import InputError
 
 COUNTS = {"main": 72, "loss-hv": 72, "per-task": 36, "ablations": 30, "last10": 54, "references": 18, "efficiency": 12}
@@ -25,8 +25,8 @@ def test_all_is_every_experiment_and_every_run_once():
 
 def test_runs_come_study_by_study():
     studies = make_plan(chosen("all"), Selection()).studies()
-    assert list(studies)[:6] == [Variant(setting) for setting in SETTINGS]
-    assert [run.name for run in studies[Variant("celeba5-a")]][:5] == [
+    assert list(studies)[:6] == [StudyVariant(setting) for setting in SETTINGS]
+    assert [run.name for run in studies[StudyVariant("celeba5-a")]][:5] == [
         "celeba5-a/uniform-seed0", "celeba5-a/fsmgda-seed0", "celeba5-a/fedcmoo-seed0", "celeba5-a/fedhv-seed0",
         "celeba5-a/uniform-seed42",
     ]  # fmt: skip
@@ -49,7 +49,7 @@ def test_ablations_are_studies_with_a_name_that_says_what_is_changed():
 
 
 def test_a_planned_run_resolves_to_the_setting_that_it_says():
-    run = PlannedRun(Variant("cifar10-mnist-b", "training.local_steps=20", "steps20"), "fedhv", 42, rounds=7)
+    run = PlannedRun(StudyVariant("cifar10-mnist-b", "training.local_steps=20", "steps20"), "fedhv", 42, rounds=7)
     setting = run.resolved
     assert (setting.name, setting.training.local_steps, setting.training.rounds) == ("cifar10-mnist-b", 20, 7)
     assert list(run.config()["methods"]) == ["fedhv"]

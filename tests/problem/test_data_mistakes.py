@@ -72,7 +72,7 @@ TABLES = [
     ),
     (
         lambda: made(frame(), inputs=["age", "bmi"]),
-        r"^Column 'bmi' is an input and should have no gaps\. Found 2 missing values; fill them in, ",
+        r"^Input column 'bmi' should have no missing values\. Found 2 missing values; fill them in, ",
     ),
     (lambda: made(frame(), inputs="bmi"), r"training examples: expected finite inputs\. Found NaN"),
     (lambda: made(frame(), inputs=[]), r"^A table's inputs should have at least one column\. Found none\.$"),
@@ -86,7 +86,7 @@ TABLES = [
     ),
     (
         lambda: made(frame(hospital=["a", None, "b", None])),
-        r"^Column 'hospital' should say whose every row is\. Found 2 rows without a client; fill them in or leave",
+        r"^Column 'hospital' should name every row's client\. Found 2 rows without one; fill them in or leave",
     ),
     (lambda: made(frame(), targets={}), r"^`targets` should name a column for every task, \['kind'\]\. Found \[\]\.$"),
     (lambda: made(frame(), targets="kind"), r"^`targets` should name a column for every task, .* Found 'kind'\.$"),
@@ -113,7 +113,7 @@ TABLES = [
         r"^Column 'age' should hold one number per row\. Found arrays; name it alone, as a string\.$",
     ),
     (lambda: made(TABLE, inputs=["sex"]), r"^The column 'sex' should be an array of numbers\. Found <U1; encode or c"),
-    (lambda: made(TABLE, inputs=["bmi"]), r"^Column 'bmi' is an input and should have no gaps"),
+    (lambda: made(TABLE, inputs=["bmi"]), r"^Input column 'bmi' should have no missing values"),
     (lambda: made(TABLE, inputs=[]), r"at least one column\. Found none"),
     (lambda: made(hub(), inputs=["aeg"]), r"^Unknown column 'aeg'\. Did you mean 'age'\?$"),
     (
@@ -130,7 +130,7 @@ TABLES = [
     ),
     (
         lambda: made(hub().to_iterable_dataset()),
-        r"^A table should have its rows at hand\. Found a IterableDataset; load it without `streaming=True`\.$",
+        r"^A table should have all its rows\. Found a IterableDataset; load it without `streaming=True`\.$",
     ),
 ]
 
@@ -186,7 +186,8 @@ DICTS = [{"x": X[i], "y": i % 2} for i in range(4)]
         (lambda: Examples.from_dataset([]), r"^A dataset should have at least one item\. Found none\.$"),
         (
             lambda: Examples.from_dataset(Random(*PAIRS.tensors)),
-            r"same at every reading\. Found item 0 changed; move random transforms into the problem's `augment`\.$",
+            r"not change between readings\. Found item 0 changed; "
+            r"move random transforms into the problem's `augment`\.$",
         ),
         (
             lambda: Examples.from_dataset(Broken(*PAIRS.tensors)),

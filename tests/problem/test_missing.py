@@ -207,10 +207,13 @@ NOTHING = (X, [[NAN] * 4, None])
         ),
         (
             lambda: classification("risk", 3, missing=2),
-            r"`missing` should be a whole number that is no class\. Found 2",
+            r"`missing` should be a whole number that is not a class\. Found 2",
         ),
-        (lambda: classification("risk", 3, missing=0.5), r"`missing` should be a whole number that is no class"),
-        (lambda: multilabel("marks", 3, missing=0), r"`missing` should be a whole number but 0 and 1\. Found 0\.$"),
+        (lambda: classification("risk", 3, missing=0.5), r"`missing` should be a whole number that is not a class"),
+        (
+            lambda: multilabel("marks", 3, missing=0),
+            r"`missing` should be a whole number other than 0 and 1\. Found 0\.$",
+        ),
         (lambda: marked(RISK, [0.5, NAN, 1, 0]), r"whole-number class labels\. Found dtype torch.float32"),
         (lambda: marked(RISK, [2, NAN, 1, 0]), r"labels from 0 to 1\. Found 0 to 2\.$"),
         (lambda: marked(MARKS, [[2, 0, NAN]] * 4), r"labels 0 or 1\. Found other values"),

@@ -156,7 +156,7 @@ def test_losses_that_are_negative_are_no_explosion():
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none") - 10
 
     tasks = [Task(name, shifted, TASKS[0].score) for name in ("one", "two")]
-    assert run(problem(Net, tasks), Uniform(), engine="sequential", **OPTIONS).rounds == 4
+    assert len(run(problem(Net, tasks), Uniform(), engine="sequential", **OPTIONS).rounds) == 4
 
 
 @pytest.mark.parametrize(("first", "fine", "exploded"), [(0.0, 900.0, 1000.0), (-2.0, 1990.0, 2000.0)])
@@ -196,7 +196,7 @@ def test_numpys_numbers_are_numbers(tmp_path):
     assert type(method.local_lr) is float
     run(problem(Net), method, seed=np.int64(3), out=tmp_path / "r", engine="sequential", **OPTIONS)
     again = run(problem(Net), method, seed=3, out=tmp_path / "r", engine="sequential", resume=True, **OPTIONS)
-    assert again.rounds == 4
+    assert len(again.rounds) == 4
 
 
 @pytest.mark.parametrize("seed", [1.5, "1", None, True, -1, np.float64(2)])
@@ -210,7 +210,7 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed):
     [("clients=3", "clients"), ("samples_per_client=5", "samples_per_client"), ("alpha=0.1", "alpha")],
 )
 def test_a_change_of_clients_that_are_given_is_refused(change, name):
-    with pytest.raises(InputError, match=rf"brings its clients: `federation\.{name}`"):
+    with pytest.raises(InputError, match=rf"has its clients already: `federation\.{name}`"):
         run(problem(Net), Uniform(), override=["federation.participants=2", f"federation.{change}"])
 
 
@@ -268,8 +268,8 @@ class Untrainable(Net):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Counting, r"buffer 'calls' should stay as it is"),
-        (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should stay"),
+        (Counting, r"buffer 'calls' should not change"),
+        (Spectral, r"buffer 'body\.parametrizations\.weight\.0\._u' should not change"),
         (AlwaysDropping, r"draws in evaluation mode"),
         (Named, r"should return a list of outputs, one per task\. Found dict"),
         (Lazy, r"'body\.weight' should have a shape\. Found a lazy layer"),
@@ -288,7 +288,7 @@ def test_a_buffer_that_holds_nan_and_stays_is_fine():
             super().__init__()
             self.register_buffer("mask", torch.tensor([torch.nan, 1.0]))
 
-    assert run(problem(Masked), Uniform(), engine="sequential", **OPTIONS).rounds == 4
+    assert len(run(problem(Masked), Uniform(), engine="sequential", **OPTIONS).rounds) == 4
 
 
 def test_a_rehearsal_leaves_no_trace_in_the_random_state():
@@ -341,7 +341,7 @@ class OneHead(Net):
 @pytest.mark.parametrize("method", ["fsmgda", "fedcmoo"])
 def test_heads_that_are_frozen_or_shared_leave_all_parameters_shared(model, method):
     result = run(problem(model), method, engine="sequential", **OPTIONS)
-    assert result.rounds == 4
+    assert len(result.rounds) == 4
     layout = Network(model, 2, None, "cpu").layout
     assert layout.d_shared == layout.d
 

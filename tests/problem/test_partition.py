@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import Small
 
 from fedhv import Benchmark, Clients, Examples, InputError, classification, multilabel, partition
-from fedhv.runs.config import Federation, strata_columns
+from fedhv.runs.config import FederationSettings, strata_columns
 
 
 def labels(n, classes=10, seed=0):
@@ -144,19 +144,19 @@ def test_an_unknown_stratum_is_refused_with_the_nearest():
 def test_strata_decide_which_label_is_skewed():
     benchmark = two_task_benchmark()
     first, second = (targets.numpy() for targets in benchmark.train.targets)
-    clients = Federation(20, 5, 30, alpha=0.01, strata=("second",)).divide(benchmark)
+    clients = FederationSettings(20, 5, 30, alpha=0.01, strata=("second",)).divide(benchmark)
     assert shares(clients, second, 4).max(axis=1).mean() > 0.9
     assert shares(clients, first, 3).max(axis=1).mean() < 0.6
 
 
 def test_a_federation_may_give_every_client_its_own_size():
-    clients = Federation(3, 2, (5, 10, 100)).divide(two_task_benchmark())
+    clients = FederationSettings(3, 2, (5, 10, 100)).divide(two_task_benchmark())
     assert clients.sizes.tolist() == [5, 10, 100]
 
 
 def test_an_iid_federation_ignores_the_labels():
     benchmark = two_task_benchmark()
-    iid = Federation(3, 2, 200, partition="iid", alpha=1e-3).divide(benchmark)
+    iid = FederationSettings(3, 2, 200, partition="iid", alpha=1e-3).divide(benchmark)
     assert sorted(iid.indices.tolist()) == list(range(600))
 
 

@@ -133,8 +133,8 @@ def test_examples_that_are_not_resident_get_the_sequential_engine(tmp_path):
     problem = Problem.from_clients(Net, TASKS, [(on_disk(tmp_path, "x", x), y)], arrays(5))
     choice = choose_engine("stacked", "cpu", problem=problem)
     assert choice.engine == "sequential"
-    assert choice.worth_saying
-    assert "read or collated minibatch by minibatch" in str(choice)
+    assert choice.announce
+    assert "read or collated in minibatches" in str(choice)
 
 
 # --- large arrays in memory ---------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_frozen_parameters_come_along_and_neither_travel_nor_count():
     ("change", "words"),
     [
         (lambda state: state.pop(next(iter(state))), "should have the model's"),
-        (lambda state: state.update(extra=torch.zeros(1)), "has 'extra', which the model has not"),
+        (lambda state: state.update(extra=torch.zeros(1)), "has 'extra', which the model does not have"),
         (lambda state: state.update({next(iter(state)): torch.zeros(1)}), "should have shape"),
     ],
 )

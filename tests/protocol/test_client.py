@@ -352,7 +352,7 @@ def test_what_is_no_module_or_has_no_parameters_is_refused():
 def test_heads_that_do_not_exist_are_refused():
     with pytest.raises(InputError, match="one prefix per task"):
         Client(problem(heads=("heads.0",)))
-    with pytest.raises(InputError, match=r"under the head 'heads.2'"):
+    with pytest.raises(InputError, match=r"The head 'heads.2' of the model should have parameters"):
         Client(problem(heads=("heads.0", "heads.2")))
 
 

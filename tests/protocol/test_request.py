@@ -200,7 +200,7 @@ def test_a_method_that_yields_something_else_stops_in_its_first_round():
 
 @pytest.mark.parametrize("name", ["continue_training", "gram_terms"])
 def test_a_client_without_task_gradients_says_so(name):
-    with pytest.raises(FedHVError, match="Client 1 no longer has the task gradients of round 1") as caught:
+    with pytest.raises(FedHVError, match="Client 1 does not have the task gradients of round 1") as caught:
         CLIENT.answer(Call(SHIPPED[name], COHORT), 1)
     one_line(caught)
 

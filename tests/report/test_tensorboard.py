@@ -104,7 +104,7 @@ class Listening(Observer):
     def __init__(self):
         self.said, self.rounds = [], 0
 
-    def say(self, text):
+    def message(self, text):
         self.said.append(text)
 
     def round(self, round):

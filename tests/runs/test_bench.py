@@ -15,13 +15,13 @@ from waiting import HANG
 
 from fedhv import FedHVError, InputError
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
+from fedhv.benchmarks.random_images import SHAPES, random_problem
 from fedhv.cli.bench import _table
 from fedhv.engines import Sequential, heap
 from fedhv.problem.pooling import Halve, with_fast_pooling
 from fedhv.protocol.client import Client
-from fedhv.runs.bench import Measurement, Source, choose_engines, measure
+from fedhv.runs.bench import Measurement, ProblemSource, choose_engines, measure
 from fedhv.runs.config import load_setting, shipped_settings
-from fedhv.runs.random_images import SHAPES, random_problem
 
 SMALL = [
     "federation.clients=3", "federation.participants=2", "federation.samples_per_client=8",
@@ -50,7 +50,7 @@ def test_every_engine_is_measured(setting_file, command, method, steps):
 def test_the_table_is_for_people(setting_file, command):
     outcome = command("bench", setting_file, "--rounds", 1, "--engines", "sequential,stacked")
     assert outcome.code == 0
-    for word in ("s/round", "client-steps/s", "s/evaluation", "memory", "sequential", "stacked", "Left to itself"):
+    for word in ("s/round", "client-steps/s", "s/evaluation", "memory", "sequential", "stacked", "The default is"):
         assert word in outcome.out
 
 
@@ -58,7 +58,7 @@ def test_without_the_datasets_random_images_stand_in(command, tmp_path):
     arguments = [part for change in SMALL for part in ("--set", change)]
     outcome = command("bench", "multimnist", *arguments, "--rounds", 1, "--engines", "sequential", "--data", tmp_path)
     assert outcome.code == 0, outcome.err
-    assert "Random images of the benchmark's shape stand in" in outcome.err
+    assert "Random images of the benchmark's shape are used instead" in outcome.err
     assert "MNIST" in outcome.err  # and what was missing
     outcome = command("bench", "multimnist", *arguments, "--rounds", 1, "--engines", "sequential", "--random", "--json")
     assert json.loads(outcome.out)["random"] is True
@@ -81,7 +81,7 @@ def test_bad_input_is_said_in_one_line(setting_file, command, arguments, message
 
 def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, monkeypatch):
     setting = load_setting(str(setting_file))
-    source = Source(setting)
+    source = ProblemSource(setting)
     problem, method = source(), setting.method("uniform")
     tests, answer = os.getpid(), Client.answer
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
@@ -101,7 +101,7 @@ def test_an_engine_whose_process_dies_does_not_stop_the_others(setting_file, mon
 @pytest.mark.parametrize("when", ["in a round", "before the first"])
 def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
     setting = load_setting(str(setting_file))
-    source = Source(setting)
+    source = ProblemSource(setting)
     problem, method = source(), setting.method("uniform")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, setting.plan(method, 0))
 
@@ -117,10 +117,10 @@ def test_an_engine_that_cannot_go_on_says_why(setting_file, monkeypatch, when):
 
 def test_an_engine_that_stands_in_for_another_is_measured_once(setting_file, monkeypatch):
     setting = load_setting(str(setting_file))
-    problem, plan = Source(setting)(), setting.plan(setting.method("uniform"), 0)
+    problem, plan = ProblemSource(setting)(), setting.plan(setting.method("uniform"), 0)
     monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda *_: "it cannot")
     choices, _ = choose_engines(["sequential", "stacked"], "cpu", "auto", problem, plan)
-    assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as asked")]
+    assert [(choice.engine, choice.reason) for choice in choices] == [("sequential", "as requested")]
     choices, _ = choose_engines(["stacked"], "cpu", "auto", problem, plan)
     assert [choice.reason for choice in choices] == ["the model cannot be stacked: it cannot"]
 

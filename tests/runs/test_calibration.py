@@ -129,7 +129,7 @@ class Listener(Observer):
     def __init__(self):
         self.said, self.started = [], []
 
-    def say(self, text):
+    def message(self, text):
         self.said.append(text)
 
     def start(self, label, rounds, done=0):

@@ -81,14 +81,14 @@ def test_the_one_before_takes_the_place_of_a_corrupt_newest_with_a_note(how, fol
     assert loaded.round == 1
     assert torch.equal(loaded.state.model, state(0.25).model)
     assert NAME in note
-    assert "Going on from the one before, after round 1" in note
+    assert "Using the previous one, after round 1" in note
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_two_corrupt_checkpoints_are_refused_with_the_remedy(how, folder):
     damage(folder / NAME, how)
     damage(folder / PREVIOUS, how)
-    with pytest.raises(InputError, match=r"Delete .* to start the run anew") as caught:
+    with pytest.raises(InputError, match=r"Delete .* to start the run again") as caught:
         load_checkpoint(folder, START)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2

@@ -177,7 +177,7 @@ def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(settin
 
 
 def test_a_problem_of_ones_own_cannot_be_sent(tmp_path):
-    with pytest.raises(InputError, match="stays in this process"):
+    with pytest.raises(InputError, match="cannot be sent to other processes"):
         compare(everything_random(), ["uniform"], [0], out=tmp_path / "s", executor="ray")
 
 

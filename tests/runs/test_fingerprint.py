@@ -60,7 +60,7 @@ CHANGES = {
     "test set": (other_test, "the test examples"),
     "model": (lambda problem: replace(problem, model=Wider), "the model"),
     "loss": (other_loss, "the tasks"),
-    "order of clients": (other_order, "which client holds which examples"),
+    "order of clients": (other_order, "the examples of each client"),
     "preparation": (lambda problem: replace(problem, prepare=lambda x: x + 1), "how inputs are prepared"),
 }
 

@@ -106,7 +106,7 @@ def test_going_on_leaves_the_lines_as_they_are(folder):
 
 
 def test_a_history_that_lacks_rounds_of_the_checkpoint_is_refused_with_the_remedy(folder):
-    with pytest.raises(InputError, match=r"does not hold rounds 1 to 4. Delete"):
+    with pytest.raises(InputError, match=r"does not have rounds 1 to 4. Delete"):
         History(folder, keep=4)
 
 

@@ -18,7 +18,7 @@ from fedhv import FedHV, FedHVError, compare, run
 from fedhv.engines import Engine, Sequential, Stacked
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
 from fedhv.runs.job import Execution, Interrupted
-from fedhv.support.signals import held_back
+from fedhv.support.signals import deferred_signals
 
 SMALL = ["training.batch_size=4", "training.local_steps=2"]
 
@@ -42,7 +42,7 @@ def go_through(steps, **how):
     """How many of the steps are begun before Ctrl-C is handled, and whether it is; "look" is where it may be."""
     begun = 0
     try:
-        with held_back(**how) as held:
+        with deferred_signals(**how) as held:
             for step in steps:
                 begun += 1
                 held.handle() if step == "look" else step()
@@ -100,7 +100,7 @@ def test_what_is_ignored_does_not_hide_another():
 
 def test_one_inside_the_other():
     def inner():
-        with held_back():
+        with deferred_signals():
             press()
             begun.append("inner")
         begun.append("outer")
@@ -199,7 +199,7 @@ def test_an_observer_that_is_gone_costs_nothing(monkeypatch, tmp_path):
     class Pipe(Watch):
         gone = False
 
-        def say(self, text):
+        def message(self, text):
             if self.gone:
                 raise BrokenPipeError
 

@@ -172,7 +172,7 @@ def test_two_corrupt_checkpoints_are_refused_and_everything_stays(tmp_path, monk
     for name in (CHECKPOINT, PREVIOUS):
         (tmp_path / name).write_bytes(b"not a checkpoint")
     history = (tmp_path / HISTORY).read_bytes()
-    with pytest.raises(InputError, match=r"Delete .* to start the run anew"):
+    with pytest.raises(InputError, match=r"Delete .* to start the run again"):
         play(METHODS["uniform"], tmp_path, resume=True)
     assert (tmp_path / HISTORY).read_bytes() == history
     assert not (tmp_path / "summary.json").exists()
@@ -184,7 +184,7 @@ def test_two_corrupt_checkpoints_are_refused_and_everything_stays(tmp_path, monk
 def test_a_folder_with_a_run_is_not_overwritten_without_being_asked(tmp_path):
     play(METHODS["uniform"], tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(InputError, match=r"holds this run already. Go on with it by --resume"):
+    with pytest.raises(InputError, match=r"already has this run. Continue it with --resume"):
         play(METHODS["uniform"], tmp_path)
     assert contents(tmp_path) == before
 
@@ -254,7 +254,7 @@ def test_resuming_where_nothing_is_starts_a_run(tmp_path):
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(InputError, match="is not empty and holds no run"):
+    with pytest.raises(InputError, match="is not empty and has no run"):
         play(METHODS["uniform"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -296,7 +296,7 @@ def test_a_place_where_the_run_cannot_go_is_left_without_a_folder_or_a_lock(tmp_
     (tmp_path / "other" / "thesis.tex").write_text("important")
     with pytest.raises(InputError, match="M = 999"):
         run(everything_random(), Uniform(), out=tmp_path / "new", override=["federation.participants=999"])
-    with pytest.raises(InputError, match="is not empty and holds no run"):
+    with pytest.raises(InputError, match="is not empty and has no run"):
         play(METHODS["uniform"], tmp_path / "other", resume=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["other", "thesis.tex"]
 

@@ -191,10 +191,10 @@ def test_a_result_is_read_back_from_its_folder(tmp_path):
 
 
 def test_what_is_no_finished_run_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match=r"holds no run: config\.toml is missing"):
+    with pytest.raises(InputError, match=r"has no run: config\.toml is missing"):
         read_finished(tmp_path)
     (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\n')
-    with pytest.raises(InputError, match=r"does not say `run.method` and `run.seed`"):
+    with pytest.raises(InputError, match=r"should have `run.method` and `run.seed`"):
         read_finished(tmp_path)
     (tmp_path / "config.toml").write_text('[run]\nmethod = "fedhv"\nseed = 0\n')
     with pytest.raises(InputError, match=r"summary\.json is missing"):
@@ -238,7 +238,7 @@ def test_a_finished_run_whose_model_is_lost_writes_it_again(tmp_path):
     for checkpoint in (tmp_path / "run").glob("checkpoint*"):
         checkpoint.unlink()
     before = (tmp_path / "run" / "history.jsonl").read_bytes()
-    with pytest.raises(InputError, match=r"model\.safetensors is missing\. Delete .*run to start the run anew"):
+    with pytest.raises(InputError, match=r"model\.safetensors is missing\. Delete .*run to start the run again"):
         play(out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "history.jsonl").read_bytes() == before
 

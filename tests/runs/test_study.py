@@ -176,7 +176,7 @@ def test_a_reference_is_calibrated_with_the_rates_of_the_method_that_needs_it(tm
     kept = read_reference(tmp_path / "s" / "reference.toml")
     assert kept.values == alone.reference.values
     assert (kept.provenance.local_lr, kept.provenance.server_lr) == (0.5, 2.0)
-    with pytest.raises(InputError, match="calibrated otherwise"):
+    with pytest.raises(InputError, match="has another calibration"):
         compare(everything_random(), [FedHV(local_lr=0.1)], [1], out=tmp_path / "s", **options)
 
 
@@ -190,7 +190,7 @@ def test_seeds_may_be_an_array(tmp_path):
 @pytest.mark.parametrize("change", ["calibration.margin=0.9", "federation.alpha=5.0", "methods.fedhv.local_lr=0.01"])
 def test_a_kept_reference_that_the_setting_would_not_give_is_refused(change, setting_file, tmp_path):
     compare(str(setting_file), ["fedhv"], [0], rounds=1, out=tmp_path / "s")
-    with pytest.raises(InputError, match=r"calibrated otherwise|is of another run"):
+    with pytest.raises(InputError, match=r"has another calibration|is of another run"):
         compare(str(setting_file), ["fedhv"], [1], rounds=1, out=tmp_path / "s", override=[change])
     assert not (tmp_path / "s" / "fedhv-seed1").exists()
 
@@ -231,7 +231,7 @@ def test_ctrl_c_stops_every_worker_at_a_checkpoint_and_starts_no_further_run(pro
     os.kill(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=HANG)
     assert running.returncode == 130
-    assert "Go on with the same command: fedhv compare slow.toml" in err
+    assert "Continue with the same command: fedhv compare slow.toml" in err
     assert "Traceback" not in err
     for path in histories:
         assert records(path.parent)

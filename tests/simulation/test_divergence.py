@@ -119,7 +119,7 @@ def test_a_run_of_a_stack_that_diverges_is_named_at_once_and_shown_no_longer(tmp
         def __init__(self):
             self.seen = []
 
-        def say(self, text):
+        def message(self, text):
             self.seen.append(text)
 
         def runs(self, states):

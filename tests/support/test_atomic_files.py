@@ -58,7 +58,7 @@ def test_the_old_file_is_kept_beside_only_once_the_new_one_is_on_the_disk(tmp_pa
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(errno.ENOSPC, "Free some space and go on with --resume"), (errno.EROFS, "Make the disk writable"),
+    [(errno.ENOSPC, "Free some space and continue with --resume"), (errno.EROFS, "Make the disk writable"),
      (errno.ENOENT, "Has the folder been removed?"), (errno.EDQUOT, "quota")],
 )  # fmt: skip
 def test_the_remedy_goes_with_the_reason(number, text):
@@ -94,7 +94,7 @@ def test_a_history_on_a_full_disk_fails_once_and_closes_quietly(tmp_path):
     history = History(tmp_path)
     history.close()
     history._file = open("/dev/full", "w")  # noqa: SIM115
-    with pytest.raises(FedHVError, match="Free some space and go on with --resume"):
+    with pytest.raises(FedHVError, match="Free some space and continue with --resume"):
         history.append(Round(number=1, weights=(1.0,), downlink_bytes=4, uplink_bytes=4, exchanges=1))
     history.close()  # what is left in the buffer cannot be written either, and was reported
 

@@ -234,8 +234,8 @@ def spoil(folder, how):
 @pytest.mark.parametrize(
     ("how", "named"),
     [
-        ("no config", "holds no run: config.toml is missing"),
-        ("other config", "does not say `run.method` and `run.seed`"),
+        ("no config", "has no run: config.toml is missing"),
+        ("other config", "should have `run.method` and `run.seed`"),
         ("no history", "has no finished round: history.jsonl is missing or empty"),
         ("gap", "round 3 is missing"),
         ("no reference", "reference.toml is missing"),
@@ -265,7 +265,7 @@ def test_wrong_choices_are_named(original, command):
     with pytest.raises(InputError, match="without a replay"):
         diagnose(original, every=2)
     assert "--every needs --replay" in command("diagnose", original, "--every", 2).err
-    assert "holds no run" in command("diagnose", "nowhere").err
+    assert "has no run" in command("diagnose", "nowhere").err
 
 
 def test_a_history_of_another_run_is_not_replayed(folder):

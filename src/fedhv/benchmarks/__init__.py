@@ -1,4 +1,4 @@
-"""The benchmarks, and how a name becomes one."""
+"""The benchmarks: models, augmentation and composition of images."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BENCHMARKS: dict[str, str] = {
     "cifar10-mnist": "fedhv.benchmarks.cifar10_mnist:load",
     "celeba5": "fedhv.benchmarks.celeba5:load",
 }
-"""Where each benchmark's loader is; imported only when it is asked for."""
+"""The location of each benchmark's loader, which is imported at first use."""
 
 COMPLETE = frozenset({"digits", "multimnist", "mnist-fmnist", "cifar10-mnist", "celeba5"})
 """Benchmarks in which every example has every label: nobody needs to load them to know that."""
 
 
 def load_benchmark(name: str, data: str | None = None) -> Benchmark:
-    """A shipped benchmark by its name, or a user's own as "package.module:function".
+    """A shipped benchmark by its name, or a user's benchmark as "package.module:function".
 
     Args:
-        name: The benchmark. A function of your own takes no argument, or the data directory as `data`.
+        name: The benchmark. A user's function takes no argument, or the data directory as `data`.
         data: The folder of the datasets, for the benchmarks that need one.
     """
     from fedhv.problem.problem import Benchmark

@@ -1,7 +1,7 @@
-"""What happens to images on the device: normalisation always, rotation and mirroring in training.
+"""Image operations on the device: normalisation, and in training rotation and mirroring.
 
-The order matters. The paper's experiments rotate images that are already normalised and fill the corners with
-zeros, so a corner shows the mean colour of the dataset, not black: `Rotate` is to be applied after `Normalise`.
+The order matters. The paper's experiments rotate normalised images and fill the corners with zeros, so a corner has the
+mean colour of the dataset, not black. Apply `Rotate` after `Normalise`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedhv.support.errors import InputError
 
 @dataclass(frozen=True)
 class Normalise:
-    """From stored bytes to what a model takes: (x / 255 − mean) / std, channel by channel.
+    """From stored bytes to the model's inputs: (x / 255 − mean) / std per channel.
 
     Attributes:
         mean: One number per channel.
@@ -31,8 +31,8 @@ class Normalise:
     def __call__(self, images: Tensor) -> Tensor:
         """Normalised images (…, channels, rows, columns)."""
         x = images.float() / 255
-        # Plain numbers rather than a tensor of constants: nothing has to be copied to the device, so this can
-        # be compiled, mapped over clients and captured in a CUDA graph.
+        # Plain numbers instead of a tensor of constants: without a copy to the device this can be compiled, mapped over
+        # clients and captured in a CUDA graph.
         channels = [
             (x.narrow(-3, c, 1) - mean) / std for c, (mean, std) in enumerate(zip(self.mean, self.std, strict=True))
         ]
@@ -41,14 +41,14 @@ class Normalise:
 
 @dataclass(frozen=True)
 class Rotate:
-    """Turn every image counter-clockwise about its centre by its own random angle; mirror whole minibatches.
+    """Rotate every image counter-clockwise about its centre by a random angle; mirror whole minibatches.
 
-    One `grid_sample` does both. The corners become 0 (see the module's description).
+    One `grid_sample` does both. The corners become 0 (see the module's docstring).
 
     Attributes:
         degrees: Angles are uniform within ± this.
         whole: Angles are whole numbers of degrees, both ends included.
-        mirror: Probability that a minibatch, as a whole, is mirrored left–right after the rotation.
+        mirror: The probability that a whole minibatch is mirrored left–right after the rotation.
         mode: "bilinear" or "nearest". The paper's experiments interpolate in MultiMNIST and MNIST–FMNIST, and
             take the nearest pixel in CIFAR10–MNIST.
     """
@@ -79,8 +79,8 @@ class Rotate:
         return draws
 
     def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
-        """The turned images; `inputs` is (n, channels, rows, columns) and normalised, `draws` is (n, 2)."""
-        # Coordinates need more than half precision: an error of 2⁻⁸ is several pixels of an image's border.
+        """The rotated images; `inputs` is (n, channels, rows, columns) and normalised, `draws` is (n, 2)."""
+        # Coordinates need more than half precision: an error of 2⁻⁸ is several pixels at the border of an image.
         exact = inputs if inputs.dtype == torch.float64 else inputs.float()
         angle, sign = torch.deg2rad(draws[:, 0].to(exact.dtype)), draws[:, 1].to(exact.dtype)
         rows, columns = inputs.shape[-2:]
@@ -88,7 +88,7 @@ class Rotate:
         # Mirroring the result is reading its columns in reverse.
         x = sign[:, None, None] * _centred(columns, exact)[None, None, :]
         cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
-        # In pixels from the centre, then in grid_sample's units, by which an image reaches from -1 to 1.
+        # In pixels from the centre, then in the units of grid_sample, where an image spans -1 to 1.
         grid = torch.stack([(cos * x - sin * y) * (2 / columns), (sin * x + cos * y) * (2 / rows)], dim=-1)
         turned = F.grid_sample(exact, grid, mode=self.mode, padding_mode="zeros", align_corners=False)
         return turned.to(inputs.dtype)

@@ -30,7 +30,7 @@ GROUPS = {
 """The paper's table of objectives; tasks and attributes keep its order."""
 
 MEAN = (72.39239876, 82.90891754, 73.15835921)
-"""What is subtracted from red, green and blue before the division by 255: the constants of the paper's experiments."""
+"""The means of red, green and blue that are subtracted before the division by 255, as in the paper's experiments."""
 COLOUR = Normalise(tuple(channel / 255 for channel in MEAN), (1.0, 1.0, 1.0))
 
 

@@ -16,9 +16,9 @@ from fedhv.problem.problem import Benchmark
 from fedhv.support.errors import InputError
 
 COLOUR = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-"""Mean and standard deviation that are customary for CIFAR-10."""
+"""The usual mean and standard deviation of CIFAR-10."""
 ALPHA = 156
-"""How opaque a digit's pixels are, of 255."""
+"""The opacity of a digit's pixels, out of 255."""
 CHUNK = 5_000
 
 
@@ -31,7 +31,7 @@ def load(data: Path) -> Benchmark:
 
     sources = [*cifar_files(data), *idx_files(data, MNIST)]
     splits = kept(data, "cifar10-mnist-v1", sources, build)
-    # The paper's experiments turn these images with another routine than MNIST's: whole degrees, nearest pixel.
+    # The paper's experiments rotate these images with another routine than MNIST's: whole degrees, nearest pixel.
     augment = Rotate(30, whole=True, mirror=0.4, mode="nearest")
     return two_tasks("CIFAR10-MNIST", ("CIFAR-10", "MNIST"), CIFARNet, splits, COLOUR, augment)
 

@@ -1,4 +1,4 @@
-"""Two images in one: the composition that the two-digit and digit-with-clothing benchmarks share."""
+"""Composition of two images into one, for MultiMNIST, MNIST–FMNIST and digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compose(
         first: (n, s, s) grey values.
         second: (n, s, s) grey values of the same type.
         canvas: Rows and columns of the black canvas; both images must fit on it.
-        offsets: Where the two images start on the diagonal.
+        offsets: The positions of the two images on the diagonal.
         size: Rows and columns of the result.
 
     Returns:
@@ -35,19 +35,19 @@ def compose(
             f"Images of {side} pixels at offsets {offsets} should fit on the canvas and `size` be positive. "
             f"Found `canvas = {canvas}`, `size = {size}`."
         )
-    # The canvas itself is never made: only its pixels that survive the resize are looked up.
+    # The canvas is not created: only the pixels that remain after the resize are read.
     seen = nearest(canvas, size)
     out: np.ndarray = np.maximum(_placed(first, seen - offsets[0]), _placed(second, seen - offsets[1]))
     return out
 
 
 def nearest(source: int, target: int) -> np.ndarray:
-    """Which of `source` pixels each of `target` pixels shows: floor(i · source / target), as PyTorch has it."""
+    """The source pixel of each target pixel: floor(i · source / target), as in PyTorch."""
     return np.arange(target) * source // target
 
 
 def _placed(images: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-    """The images' given rows and columns, black where these lie outside."""
+    """The given rows and columns of the images; pixels outside are black."""
     inside = np.flatnonzero((pixels >= 0) & (pixels < images.shape[1]))
     out = np.zeros((len(images), len(pixels), len(pixels)), images.dtype)
     if len(inside):

@@ -1,4 +1,4 @@
-"""Benchmarks whose examples are made of two images: built once, kept beside the data, made into a `Benchmark`."""
+"""Benchmarks of composite images: built once and cached in the data directory."""
 
 from __future__ import annotations
 
@@ -68,15 +68,14 @@ def two_tasks(
 def kept(
     data: Path, name: str, sources: Sequence[Path], build: Callable[[], tuple[Pairs, Pairs]]
 ) -> tuple[Pairs, Pairs]:
-    """What `build` makes, read from the folder `fedhv-cache` of the data directory where it is already there.
+    """The composites of `build`, from the folder `fedhv-cache` of the data directory if they are there.
 
-    Composites are made again when a source file has changed, or when the kept file is damaged; where the folder
-    cannot be written they are made every time. What they are made of has to be the official files, where it has
-    their length.
+    Composites are made again if a source file has changed or the cached file is damaged, and every time if the folder
+    cannot be written. Source files with the length of the official files must be the official files.
 
     Args:
         data: The data directory.
-        name: The file's name, which carries the version of the construction.
+        name: The file's name, with the version of the construction.
         sources: The files that the composites are made of.
         build: Makes the training and the test composites.
     """
@@ -93,7 +92,7 @@ def kept(
     try:
         write_arrays(path, arrays | {"sources": fingerprint})
     except InputError as error:
-        _LOG.info("The composites are not kept. %s", error)
+        _LOG.info("The composites are not cached. %s", error)
     return splits
 
 
@@ -106,7 +105,7 @@ def _named(splits: tuple[Pairs, Pairs]) -> list[tuple[str, Pairs]]:
 
 
 def _fingerprint(data: Path, source: Path) -> str:
-    """Changes when a source file does, without reading it."""
+    """A text that changes when a source file changes; the file is not read."""
     state = source.stat()
     return f"{source.relative_to(data)} {state.st_size} {state.st_mtime_ns}"
 

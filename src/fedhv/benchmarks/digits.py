@@ -1,8 +1,7 @@
-"""The embedded benchmark: two handwritten digits in one image, one clear and one faint. No download.
+"""The embedded benchmark: two handwritten digits in one image, one clear and one faint. It needs no download.
 
-scikit-learn's bundled 8x8 digits are brought to 28x28 and go through MultiMNIST's composition and model. The left
-digit is drawn in full contrast, the right one faintly beneath it: an easy and a hard task, so that one sees what
-balancing does.
+scikit-learn's bundled 8x8 digits are resized to 28x28 and used with MultiMNIST's composition and model. The left digit
+has full contrast, the right one is faint: an easy and a hard task, which shows the effect of task weights.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from fedhv.problem.random import Purpose, stream
 from fedhv.problem.tasks import classification
 
 TRAIN = 1437
-"""The bundled digits are ordered by writer: the last 360 are written by hands that training never saw."""
+"""The bundled digits are ordered by writer, so the writers of the last 360 are not in the training examples."""
 COPIES = 4
-"""How many composites every digit is the left half of."""
+"""The number of composites with each digit on the left."""
 CONTRAST = 0.6
-"""Of the right digit, against the left one."""
+"""The contrast of the right digit relative to the left one."""
 
 
 def load() -> Benchmark:
@@ -47,7 +46,7 @@ def load() -> Benchmark:
 def _bundled() -> np.ndarray:
     """scikit-learn's digits: for each its 64 pixels (0 to 16) and its label.
 
-    Importing scikit-learn takes a second, in every process of a federation: its file is read without it.
+    The file is read without scikit-learn, whose import takes a second in every process of a federation.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None

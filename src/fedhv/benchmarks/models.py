@@ -1,12 +1,12 @@
 """The paper's models: one shared encoder and one head per task.
 
-The encoder's parameters come before the heads', and the heads are the module list `heads`, which is how the
-rest of the program tells shared parameters from a task's own. A forward pass returns one output per task.
+The encoder's parameters come before the heads', and the heads are the module list `heads`, from which the program
+detects shared parameters and heads. A forward pass returns one output per task.
 
-Outputs are logits. The paper's heads end in log-softmax (or, for attributes, in a sigmoid); the losses here
-take logits and apply it themselves, which gives the same loss and the same gradients and is numerically safer.
+Outputs are logits. The paper's heads end in log-softmax (or, for attributes, in a sigmoid). Here the losses take logits
+and apply these functions, which gives the same losses and gradients and is numerically safer.
 
-Weights start from PyTorch's own initialisation; nothing is pretrained.
+Weights have PyTorch's default initialisation; nothing is pretrained.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LeNet(MultiTask):
     """The LeNet of MultiMNIST and MNIST–FMNIST: 34,635 parameters for two tasks of ten classes.
 
     Args:
-        tasks: How many heads.
+        tasks: The number of heads.
         classes: Outputs of every head.
         side: Rows and columns of the grey input images.
     """
@@ -68,7 +68,7 @@ class CIFARNet(MultiTask):
     def __init__(self, tasks: int = 2, classes: int = 10) -> None:
         super().__init__(
             nn.Sequential(
-                # Maximum and ReLU commute; pooling first leaves a quarter of the work to the ReLU.
+                # Maximum and ReLU commute; with pooling first, ReLU has a quarter of the work.
                 nn.Conv2d(3, 64, 3, padding=1),
                 nn.MaxPool2d(2),
                 nn.ReLU(),
@@ -83,7 +83,7 @@ class CIFARNet(MultiTask):
                 nn.ReLU(),
                 nn.Dropout(0.5),
             ),
-            # nothing between the two layers of a head: so the paper's experiments have it
+            # no activation between the two layers of a head, as in the paper's experiments
             (nn.Sequential(nn.Linear(192, 100), nn.Linear(100, classes)) for _ in range(tasks)),
         )
 
@@ -104,8 +104,8 @@ class ResNet18(MultiTask):
                 *(ResidualBlock(64, 128, 2), ResidualBlock(128, 128, 1)),
                 *(ResidualBlock(128, 256, 2), ResidualBlock(256, 256, 1)),
                 *(ResidualBlock(256, 512, 2), ResidualBlock(512, 512, 1)),
-                # The last map is 4x4. The benchmark's public definition averages its first 3x3 window; kept,
-                # so that losses and references compare with the paper's.
+                # The last map is 4x4. The benchmark's public definition averages its first 3x3 window. We keep this,
+                # so that losses and references are comparable with the paper's.
                 nn.AvgPool2d(3),
                 nn.Flatten(),
             ),
@@ -114,7 +114,7 @@ class ResNet18(MultiTask):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions around which the input is added, projected where its shape changes."""
+    """Two 3x3 convolutions with a skip connection, which is a projection if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

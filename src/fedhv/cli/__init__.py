@@ -1,4 +1,4 @@
-"""The command `fedhv`."""
+"""The command line: the command `fedhv` and its subcommands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
-# Nothing that takes long: until `main` is called, Ctrl-C ends in a traceback.
+# Only fast imports: before `main` is called, Ctrl-C ends in a traceback.
 from fedhv.support.errors import FedHVError, Interrupted
-from fedhv.support.signals import SIGNALS, held_back
+from fedhv.support.signals import SIGNALS, deferred_signals
 
 __all__ = ["main"]
 
@@ -45,13 +45,13 @@ def main() -> None:
             raise
         _fail(f"{error.filename} cannot be used: {error.strerror}.", 2 if error.errno == errno.ENAMETOOLONG else 1)
     except MemoryError:
-        _fail("There is not enough memory for this. Fewer or smaller clients need less.", 1)
+        _fail("There is not enough memory. Use fewer or smaller clients.", 1)
     except (KeyboardInterrupt, click.Abort):
         _fail("Interrupted.", Interrupted.exit_code)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C and SIGTERM. While a command imports its libraries, which print tracebacks of their own, end at once."""
+    """Handle Ctrl-C and SIGTERM. During the import of libraries, which print tracebacks, exit at once."""
     if _starting(frame):
         with suppress(OSError):
             os.write(2, b"Error: Interrupted.\n")
@@ -60,7 +60,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _starting(frame: FrameType | None) -> bool:
-    """Whether this package's own imports are under way; those of a run that has begun are started by other modules."""
+    """Whether this package is being imported; imports during a run are started by other modules."""
     importer = None
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -70,7 +70,7 @@ def _starting(frame: FrameType | None) -> bool:
 
 
 def _ignore_signals() -> None:
-    """A second Ctrl-C should not show the libraries' traceback while Python ends."""
+    """Suppress tracebacks of libraries if a second Ctrl-C arrives while Python exits."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -78,9 +78,9 @@ def _ignore_signals() -> None:
 def _fail(message: str, code: int) -> None:
     from rich.console import Console
 
-    from fedhv.support.terminal import say_line
+    from fedhv.support.terminal import print_line
 
-    with suppress(KeyboardInterrupt), held_back():  # a second Ctrl-C wishes for nothing new
+    with suppress(KeyboardInterrupt), deferred_signals():  # a second Ctrl-C has no further effect
         Console(stderr=True).print("[bold red]Error:[/] ", end="")
-        say_line(Console(stderr=True), str(FedHVError(message)))
+        print_line(Console(stderr=True), str(FedHVError(message)))
     sys.exit(code)

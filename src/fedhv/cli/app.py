@@ -1,6 +1,6 @@
 """The commands: run, compare, calibrate, list, show.
 
-What computes is imported by the command that needs it: help, `list` and `show` do without PyTorch.
+Each command imports the modules that it needs: help, `list` and `show` do not import PyTorch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fedhv.cli.options import (
     JobsOption,
     Json,
     PrecisionOption,
-    Quiet,
+    QuietOption,
     ReferenceOption,
-    Rounds,
+    RoundsOption,
     SetOption,
     SettingArgument,
     names,
@@ -46,7 +46,7 @@ from fedhv.runs.config import load_setting, setting_tables, shipped_settings
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support import toml
 from fedhv.support.errors import InputError, Interrupted, unknown
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 app = typer.Typer(
     name="fedhv",
@@ -60,7 +60,7 @@ TensorBoardOption = Annotated[
     bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the folder's tensorboard/.")
 ]
 
-# Where output goes to a file there is no edge to wrap at.
+# Output to a file is not wrapped.
 out_console = output_console(140)
 error_console = Console(stderr=True)
 
@@ -84,8 +84,8 @@ def root(
 def run(
     setting: SettingArgument,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
-    rounds: Rounds = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
+    rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
@@ -93,15 +93,15 @@ def run(
     reference: ReferenceOption = None,
     set_: SetOption = None,
     init: InitOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
     fresh: FreshOption = False,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
     check: Annotated[
         bool,
-        typer.Option("--check-determinism", help="Play a few rounds twice, compare them bit for bit, write nothing."),
+        typer.Option("--check-determinism", help="Run a few rounds twice, compare them bit for bit, write nothing."),
     ] = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Run one method on one setting.
@@ -155,12 +155,12 @@ def run(
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with: {same_command('--resume', without='--fresh')}") from None
+        raise Interrupted(f"{stop} Continue with: {same_command('--resume', without='--fresh')}") from None
     if as_json:
         print_json(result.summary.as_dict())
     elif not quiet:
         out_console.print(summary_table(result.summary))
-        say_line(out_console, f"The run is in {folder}")
+        print_line(out_console, f"The run is in {folder}")
 
 
 @app.command()
@@ -168,7 +168,7 @@ def compare(
     setting: SettingArgument,
     methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
     seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
-    rounds: Rounds = None,
+    rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
     jobs: JobsOption = None,
     executor: ExecutorOption = EXECUTORS[0],
@@ -181,12 +181,12 @@ def compare(
     set_: SetOption = None,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
     """Compare methods over several seeds: one table with mean ± sample standard deviation.
 
-    What is finished in the folder is not run again, what was interrupted goes on: the same command continues.
+    Finished runs in the folder are not run again, and interrupted runs are resumed: repeat the command to continue.
     """
     from fedhv.interface import compare as compare_methods
     from fedhv.report.progress import observer
@@ -215,7 +215,7 @@ def compare(
             observer=watch,
         )
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with the same command: {same_command(without='--fresh')}") from None
+        raise Interrupted(f"{stop} Continue with the same command: {same_command(without='--fresh')}") from None
     except StudyFailed as failed:
         if failed.runs and not (quiet or as_json):
             out_console.print(comparison_table([run.summary for run in failed.runs], out_console.width))
@@ -227,25 +227,25 @@ def compare(
     elif not quiet:
         out_console.print(comparison_table([run.summary for run in runs], out_console.width))
         where = f"Every run, its history and its model are in {folder}"
-        say_line(out_console, where)
+        print_line(out_console, where)
 
 
 @app.command()
 def calibrate(
     setting: SettingArgument,
     seeds: Annotated[str | None, typer.Option(help="Comma-separated; one calibration run for each.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Of every calibration run.")] = None,
-    margin: Annotated[float | None, typer.Option(help="Added to the largest losses.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="The rounds of every calibration run.")] = None,
+    margin: Annotated[float | None, typer.Option(help="The margin that is added to the largest losses.")] = None,
     out: Annotated[Path | None, typer.Option(help="The reference file [default: SETTING-reference.toml].")] = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     set_: SetOption = None,
     data: DataOption = None,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
-    """Find FedHV's reference by uniform-weight rounds and write it to a file.
+    """Calibrate FedHV's reference with uniform-weight rounds and write it to a file.
 
     Defaults come from the setting's [calibration].
     """
@@ -269,12 +269,12 @@ def calibrate(
         print_json(toml.as_tables(reference))
     elif not quiet:
         where = f"Wrote {path}; use it with --reference {path}"
-        say_line(out_console, where)
+        print_line(out_console, where)
 
 
 @app.command("list")
 def list_(
-    what: Annotated[str | None, typer.Argument(help='"methods" for every method and what it needs and sends.')] = None,
+    what: Annotated[str | None, typer.Argument(help='"methods": all methods, their needs and communication.')] = None,
     as_json: Json = False,
 ) -> None:
     """List settings, methods and engines."""
@@ -298,13 +298,13 @@ def list_(
         return
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("setting")
-    table.add_column("what it is")
+    table.add_column("description")
     for name, description in settings.items():
         table.add_row(name, description)
     out_console.print(table)
     out_console.print(f"Methods: {', '.join(METHODS)}, or your own as package.module:Class", highlight=False)
     out_console.print(
-        f"Other rules: {', '.join(RULES)}; what each needs and sends: fedhv list methods", highlight=False
+        f"Other rules: {', '.join(RULES)}; for needs and communication: fedhv list methods", highlight=False
     )
     out_console.print(f"Engines: auto, {', '.join(ENGINES)}", highlight=False)
 
@@ -318,7 +318,7 @@ def show(setting: SettingArgument, set_: SetOption = None, data: DataOption = No
         sys.stdout.write(f"# {line}\n")
 
 
-# Registered last, so that the help lists the main commands first.
+# Registered last, so that the help shows the main commands first.
 bench.register(app)
 data.register(app)
 flower.register(app)

@@ -1,4 +1,4 @@
-"""The command `bench`: the engines on this machine, side by side."""
+"""The command `bench`: a comparison of the engines on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedhv.cli.options import (
     print_json,
 )
 from fedhv.runs.config import load_setting
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.runs.bench import Measurement
@@ -39,8 +39,8 @@ def bench(
     engines: Annotated[
         str | None, typer.Option(help="Only these, comma-separated [default: all that work on the device].")
     ] = None,
-    method: Annotated[str, typer.Option(help="Whose rounds: fedhv, uniform, fsmgda, fedcmoo or your own.")] = "fedhv",
-    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds of every engine.")] = 5,
+    method: Annotated[str, typer.Option(help="The method: fedhv, uniform, fsmgda, fedcmoo or your own.")] = "fedhv",
+    rounds: Annotated[int, typer.Option(min=1, help="The measured rounds of every engine.")] = 5,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     random: Annotated[
@@ -51,10 +51,10 @@ def bench(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the engines on this machine for a setting: they take turns, a round each.
+    """Measure the engines on this machine for a setting. The engines take turns, one round each.
 
-    Shown are the median seconds of a round, the gradient steps of all clients per second, the part of a run's time
-    that evaluation takes, and the memory that an engine holds. Without the datasets random images stand in.
+    The table has the median seconds of a round, the gradient steps of all clients per second, the fraction of a run's
+    time for evaluation, and the memory of the engine. Without the datasets, random images are used.
     """
     from fedhv.engines.rehearsal import rehearse
     from fedhv.runs.bench import choose_engines, find_source, measure
@@ -68,13 +68,13 @@ def bench(
     errors = Console(stderr=True)
     silent = quiet or as_json
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         if not silent:
-            say_line(errors, text)
+            print_line(errors, text)
 
-    for text in (note, *(str(choice) for choice in choices if choice.worth_saying)):
+    for text in (note, *(str(choice) for choice in choices if choice.announce)):
         if text:
-            say(text)
+            show(text)
     with errors.status("Warming up …") if not silent and errors.is_terminal else nullcontext() as status:
 
         def tick(done: int) -> None:
@@ -90,11 +90,11 @@ def bench(
     console.print(_table(measured))
     for each in measured:
         if each.error:
-            say_line(console, f"{each.engine}: {each.error}")
+            print_line(console, f"{each.engine}: {each.error}")
     plan = resolved.plan(chosen, seed=0)
     what = f"{chosen.label} on {resolved.name}: {plan.participants} clients, K = {plan.local.steps}"
-    say_line(console, f"{what}, batches of {plan.local.batch_size}.")
-    say_line(console, f"Left to itself: {auto}")
+    print_line(console, f"{what}, batches of {plan.local.batch_size}.")
+    print_line(console, f"The default is: {auto}")
 
 
 def _table(measured: Sequence[Measurement]) -> Table:

@@ -21,7 +21,7 @@ from fedhv.data.files import present
 from fedhv.data.verify import presence
 from fedhv.support.bars import counts, downloads
 from fedhv.support.errors import Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 STYLES = {"verified": "green", "readable": "green", "damaged": "bold red", "missing": "yellow"}
 
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def where(data: DataOption = None, as_json: Json = False) -> None:
-    """Say which folder the datasets are read from, why that one, and which of them are there."""
+    """Show the folder of the datasets, the origin of its name, and the datasets in it."""
     location = data_location(data)
     folders = {name: location.path / source.folder for name, source in SOURCES.items()}
     folders["celeba"] = location.path / CELEBA
@@ -51,9 +51,9 @@ def where(data: DataOption = None, as_json: Json = False) -> None:
 
 
 def verify(data: DataOption = None, as_json: Json = False) -> None:
-    """Check every dataset in the data directory: official SHA-256 where there is one, else whether it is readable.
+    """Verify every dataset in the data directory: the official SHA-256 if there is one, otherwise readability.
 
-    Exit code 1 if a dataset is damaged or not complete, or if there is none; one that nobody put there is no error.
+    The exit code is 1 if a dataset is damaged or incomplete, or if there is none. A missing dataset is not an error.
     """
     root = data_directory(data)
     with counts(quiet=as_json) as progress:
@@ -63,7 +63,7 @@ def verify(data: DataOption = None, as_json: Json = False) -> None:
         print_json({"path": str(root), "findings": rows})
     else:
         table = Table(box=box.SIMPLE_HEAD, title=Text(str(root)), title_justify="left")
-        for heading in ("dataset", "file", "state", "what was found"):
+        for heading in ("dataset", "file", "state", "details"):
             table.add_column(heading, overflow="fold")
         for finding in findings:
             path = finding.path.relative_to(root) if finding.path.is_relative_to(root) else finding.path
@@ -75,7 +75,7 @@ def verify(data: DataOption = None, as_json: Json = False) -> None:
 
 
 def sound(findings: Sequence[Finding]) -> bool:
-    """Whether at least one dataset is there, and every one that is there is whole."""
+    """Whether there is at least one dataset, and all datasets are complete."""
     states: dict[str, set[str]] = {}
     for finding in findings:
         states.setdefault(finding.dataset, set()).add(finding.state)
@@ -88,19 +88,19 @@ def download(
     data: DataOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Fetch a dataset from its official source, SHA-256 checked; a download that broke off goes on.
+    """Download a dataset from its official source and verify its SHA-256. An interrupted download is resumed.
 
-    NAME is mnist, fashion-mnist, cifar10 or celeba. CelebA is not fetched: its terms are shown, and where its files
-    should go.
+    NAME is mnist, fashion-mnist, cifar10 or celeba. CelebA is not downloaded: its terms and the place of its files are
+    shown.
     """
     try:
         with downloads(quiet) as progress:
             said = download_dataset(name, data_directory(data), progress.update)
     except KeyboardInterrupt:
-        raise Interrupted("Stopped. What was fetched is kept: the same command goes on from there.") from None
+        raise Interrupted("Stopped. The downloaded bytes are kept. Continue with the same command.") from None
     _line(said)
 
 
 def _line(text: str) -> None:
     console = output_console()
-    say_line(console, text)
+    print_line(console, text)

@@ -11,9 +11,9 @@ from rich.console import Console
 from fedhv.cli.options import (
     DataOption,
     Json,
-    Quiet,
+    QuietOption,
     ReferenceOption,
-    Rounds,
+    RoundsOption,
     SetOption,
     SettingArgument,
     output_console,
@@ -22,7 +22,7 @@ from fedhv.cli.options import (
 )
 from fedhv.runs.config import load_setting
 from fedhv.support.errors import InputError, Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
 
@@ -38,14 +38,14 @@ def up(
     nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client of the federation.")] = 3,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys only.")] = False,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random in the run.")] = 0,
-    rounds: Rounds = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
+    rounds: RoundsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder [default: runs/SETTING-flower/METHOD-seedSEED].")
     ] = None,
     reference: ReferenceOption = None,
     set_: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, or start it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,
     node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 180.0,
     report_clip: Annotated[
@@ -54,14 +54,14 @@ def up(
     report_noise: Annotated[
         float | None, typer.Option(min=0, help="Privacy: noise multiplier of the reports; needs --report-clip.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Of the nodes: cpu, cuda or auto.")] = "cpu",
+    device: Annotated[str, typer.Option(help="The device of the nodes: cpu, cuda or auto.")] = "cpu",
     data: DataOption = None,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
-    """Run a setting as a SuperLink and SuperNodes on this machine, and take everything down again.
+    """Run a setting with a SuperLink and SuperNodes on this machine, and stop them at the end.
 
-    It writes the run folder that `fedhv run` writes. Everything listens on 127.0.0.1 alone.
+    The run folder is the same as that of `fedhv run`. All processes listen on 127.0.0.1 only.
     """
     # Flower is an extra: it is imported where it is needed.
     from fedhv.engines.privacy import ReportPrivacy
@@ -72,7 +72,7 @@ def up(
     from fedhv.report.summaries import summary_table
 
     if report_noise and not report_clip:
-        raise InputError("`--report-noise` needs `--report-clip`: noise hides only what is bounded.")
+        raise InputError("`--report-noise` needs `--report-clip`: noise protects only bounded reports.")
     resolved = load_setting(setting, set_ or [])
     label = resolved.method(method).label
     folder = out or Path("runs") / f"{resolved.name}-flower" / f"{label}-seed{seed}"
@@ -96,7 +96,7 @@ def up(
     try:
         result = run_on_flower(order, watch)
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with: {same_command('--resume')}") from None
+        raise Interrupted(f"{stop} Continue with: {same_command('--resume')}") from None
     finally:
         watch.stop()
     if as_json:
@@ -104,17 +104,17 @@ def up(
     elif not quiet:
         console = output_console(140)
         console.print(summary_table(result.summary))
-        say_line(console, f"The run is in {folder}")
+        print_line(console, f"The run is in {folder}")
 
 
 @flower.command()
 def certificates(
     folder: Annotated[Path, typer.Argument(help="A new folder for certificates and keys.")],
     host: Annotated[list[str] | None, typer.Option(help="A name or address of the SuperLink. May be repeated.")] = None,
-    nodes: Annotated[int, typer.Option(min=0, help="How many node keys.")] = 3,
-    days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = 365,
+    nodes: Annotated[int, typer.Option(min=0, help="The number of node keys.")] = 3,
+    days: Annotated[int, typer.Option(min=1, help="The validity of the certificates in days.")] = 365,
 ) -> None:
-    """Make a certificate authority, a server certificate and node keys, for a trial."""
+    """Create a certificate authority, a server certificate and node keys, for tests."""
     from fedhv.flower.certificates import make_certificates
 
     made = make_certificates(folder, host or ["127.0.0.1", "localhost"], nodes, days)
@@ -129,4 +129,4 @@ def certificates(
             for k, path in enumerate(made.nodes)
         ),
     ):
-        say_line(console, f"{path}  {what}")
+        print_line(console, f"{path}  {what}")

@@ -1,4 +1,4 @@
-"""`fedhv list methods`: every method with its family, what it needs and what it sends."""
+"""`fedhv list methods`: every method with its family, its needs and its communication."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
 from fedhv.methods.torchjd import torchjd_names
 from fedhv.methods.uniform import Uniform
-from fedhv.simulation.communication import Communication, communication
+from fedhv.simulation.communication import RoundCommunication, communication
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Listed:
     reference: bool
     preferences: bool
     hyperparameters: list[str]
-    sends: Communication
+    sends: RoundCommunication
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -38,10 +38,10 @@ class Listed:
 
 
 def listed() -> list[Listed]:
-    """All methods: the paper's, the loss-only rules, and TorchJD's where it is installed."""
+    """All methods: the paper's, the loss-only rules, and TorchJD's if it is installed."""
     own = [_listed(name, communication(make_method(name))) for name in [*METHODS, *RULES]]
     sent = {each.name: each.sends for each in own}
-    # A rule of TorchJD sends what the method sends that it is like, whatever its hyper-parameters.
+    # The communication of a TorchJD rule is that of its kind, for all hyper-parameters.
     return own + [_listed(name, sent[method_class(name).rates_of]) for name in torchjd_names()]
 
 
@@ -69,7 +69,7 @@ def print_methods(console: Console, as_json: bool) -> None:
     )
 
 
-def _listed(name: str, sends: Communication) -> Listed:
+def _listed(name: str, sends: RoundCommunication) -> Listed:
     cls = method_class(name)
     fields = [each.name for each in dataclasses.fields(cls) if each.init]
     return Listed(
@@ -94,4 +94,4 @@ COMMON = {each.name for each in dataclasses.fields(PreferenceMethod)} | {
     "watch_slack",
     "watch_margin",
 }
-"""What belongs to the parts around a method, or has a column of its own."""
+"""Fields of the parts around a method, and fields with their own column."""

@@ -1,4 +1,4 @@
-"""What several commands share: options with one wording, lists given with commas, where output goes."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ ReferenceOption = Annotated[
     str | None, typer.Option(help="FedHV's reference: a TOML file, or the name of one in the setting.")
 ]
 InitOption = Annotated[
-    str | None, typer.Option(help="Where the model begins: a run's folder, or a file with its parameters.")
+    str | None, typer.Option(help="The initial model: a run's folder, or a file with its parameters.")
 ]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds of this, and start anew.")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds instead of the setting's.")]
-JobsOption = Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for every core].")]
-ExecutorOption = Annotated[str, typer.Option(help="Where runs go: processes of this machine, or ray.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete the existing runs of this command and start again.")]
+RoundsOption = Annotated[int | None, typer.Option(min=1, help="The number of rounds, instead of the setting's.")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="The number of runs at a time [default: one per core].")]
+ExecutorOption = Annotated[str, typer.Option(help="Where runs are computed: processes of this machine, or ray.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
 
 def output_console(width: int = 160) -> Console:
-    """The output; where it goes to a file there is no edge to wrap at, only `width`."""
+    """The console. Output to a file is not wrapped at the terminal's width but at `width`."""
     return Console() if sys.stdout.isatty() else Console(width=width)
 
 
 def print_json(value: Any) -> None:
-    """A result for programs, on the output."""
+    """Print a result as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def same_command(*more: str, without: str = "") -> str:
-    """The command that is running, as it would be typed again, with more words where it has not got them."""
+    """The current command line, with additional words if they are missing."""
     typed = [word for word in sys.argv[1:] if word != without]
     return shlex.join(["fedhv", *typed, *(word for word in more if word not in typed)])
 

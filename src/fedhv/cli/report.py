@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedhv.cli.options import output_console
 from fedhv.support.cores import usable_cores
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.report.writing import Report
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
 MOST_ROWS = 24
-"""A table with more rows is left to its files."""
+"""Tables with more rows are not printed; they are in the files."""
 MOST_NOTES = 12
 
 
@@ -41,7 +41,7 @@ def report(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Make tables, figures and a page from runs, finished or still going on."""
+    """Make tables, figures and a page from runs, finished or not."""
     from fedhv.report.writing import write_report
 
     began = time.monotonic()
@@ -56,12 +56,12 @@ def watch(
         int, typer.Option(min=0, max=65535, show_default=False, help="The port on 127.0.0.1 [default: a free one].")
     ] = 0,
 ) -> None:
-    """Show the page of runs that are going on; it updates by itself until Ctrl-C."""
-    from fedhv.report.watch import Server, Watcher
+    """Show the page of unfinished runs. It updates itself until Ctrl-C."""
+    from fedhv.report.watch import PageServer, Watcher
 
     console = Console()
-    server = Server(Watcher(folders), port)
-    say_line(console, f"The page is at {server.url} (Ctrl-C stops)")
+    server = PageServer(Watcher(folders), port)
+    print_line(console, f"The page is at {server.url} (Ctrl-C stops)")
     try:
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def watch(
 
 
 def logged(observer: Observer, folder: Path, tensorboard: bool) -> Observer:
-    """The observer of a run or a study, which also logs for TensorBoard if that is asked for."""
+    """The observer of a run or a study, which also logs for TensorBoard if requested."""
     if not tensorboard:
         return observer
     from fedhv.report.tensorboard import TensorBoard
@@ -87,15 +87,17 @@ def _print(made: Report, seconds: float) -> None:
         if len(table.rows) <= MOST_ROWS:
             console.print(terminal(table))
         else:
-            say_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
+            print_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
 
     if made.notes:
-        say_line(console, "What is missing:")
+        print_line(console, "What is missing:")
         for note in made.notes[:MOST_NOTES]:
-            say_line(console, f"  - {note}")
+            print_line(console, f"  - {note}")
         if len(made.notes) > MOST_NOTES:
-            say_line(console, f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
+            print_line(console, f"  - … and {len(made.notes) - MOST_NOTES} more, on the page")
     figures = sum(path.suffix == ".pdf" for path in made.files)
     drawn = f", {figures} figures (PNG, PDF)" if figures else ""
-    say_line(console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:")
-    say_line(console, str(made.page))
+    print_line(
+        console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:"
+    )
+    print_line(console, str(made.page))

@@ -1,4 +1,4 @@
-"""The command `reproduce`: the paper's tables, ours beside them."""
+"""The command `reproduce`: the paper's tables, compared with ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedhv.cli.options import (
     JobsOption,
     Json,
     PrecisionOption,
-    Quiet,
+    QuietOption,
     names,
     numbers,
     output_console,
@@ -32,7 +32,7 @@ from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
 from fedhv.paper.plan import METHODS, REFERENCES, SETTINGS
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.support.errors import FedHVError, Interrupted
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from fedhv.paper.estimate import Forecast
@@ -64,20 +64,20 @@ def reproduce(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     reference: Annotated[
-        str, typer.Option(help="FedHV's reference: calibrated as the paper did, the paper's own, or ours.")
+        str, typer.Option(help="FedHV's reference: calibrated by the paper's rule, the paper's values, or ours.")
     ] = REFERENCES[0],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they will take.")] = False,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or compare what is there.")] = True,
-    quiet: Quiet = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated times.")] = False,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run missing runs, or only compare.")] = True,
+    quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:
-    """Reproduce the paper's tables: run what is missing, and compare with what the paper prints.
+    """Reproduce the paper's tables: run missing runs, and compare with the printed numbers.
 
     WHAT is main, loss-hv, per-task, ablations, last10, references, efficiency or all.
 
-    A finished run is never repeated and an interrupted one goes on: the same command continues. Tables are written
-    to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are calibrated
-    once for each family of settings and shared.
+    Finished runs are not repeated, and interrupted runs are resumed: repeat the command to continue. Tables are
+    written to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are
+    calibrated once per family of settings and shared.
     """
     from fedhv.paper.reproducing import rehearse
     from fedhv.paper.reproducing import reproduce as reproduce_experiment
@@ -100,7 +100,7 @@ def reproduce(
     try:
         made = reproduce_experiment(what, options, selection, run=run, observer=watch)
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Go on with the same command: {same_command()}") from None
+        raise Interrupted(f"{stop} Continue with the same command: {same_command()}") from None
     if as_json:
         result = {"experiments": [output.as_dict() for output in made.outputs], "files": list(map(str, made.files))}
         result |= {"failures": list(made.failures)}
@@ -118,14 +118,14 @@ def _print(console: Console, made: Reproduction) -> None:
         for sheet in output.sheets:
             if sheet.table is not None and sheet.table.rows:
                 console.print(terminal(sheet.table))
-                say_line(console, f"{sheet.table.caption}\n")
+                print_line(console, f"{sheet.table.caption}\n")
         if output.notes:
-            say_line(console, f"What is missing from {output.name}:")
+            print_line(console, f"What is missing from {output.name}:")
             for note in output.notes[:MOST_NOTES]:
-                say_line(console, f"  - {note}")
+                print_line(console, f"  - {note}")
             if len(output.notes) > MOST_NOTES:
-                say_line(console, f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
-    say_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
+                print_line(console, f"  - … and {len(output.notes) - MOST_NOTES} more, in {output.name}.md")
+    print_line(console, f"The tables are in {made.files[0].parent}" if made.files else "There is nothing to write.")
 
 
 def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
@@ -139,12 +139,12 @@ def _print_forecasts(console: Console, listed: Sequence[Forecast]) -> None:
     console.print(table)
     for each in listed:
         if each.note:
-            say_line(console, f"{each.name}: {each.note}.")
-    say_line(console, _in_all(listed))
+            print_line(console, f"{each.name}: {each.note}.")
+    print_line(console, _in_all(listed))
 
 
 def _in_all(listed: Sequence[Forecast]) -> str:
-    """The last line: how many runs are to do, and how long they take."""
+    """The last line: the number of runs to do, and their estimated time."""
     todo, blocking = [each for each in listed if each.to_do], [each for each in listed if each.blocks]
     if not todo and not blocking:
         return f"All {len(listed)} runs are finished."

@@ -15,22 +15,22 @@ from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, pr
 from fedhv.support.bars import counts
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import write_object
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Out = Annotated[Path, typer.Option(help="Where tables (CSV) and figures (PNG, PDF) go.")]
 Figures = Annotated[bool, typer.Option(help="Draw figures.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of all draws.")]
+Seed = Annotated[int, typer.Option(min=0, help="The seed of all random draws.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Rows = Sequence[dict[str, Any]]
+TableRows = Sequence[dict[str, Any]]
 ENOUGH = 30
-"""The mean of fewer runs is too rough to stand beside a bound on an expectation."""
+"""The mean of fewer runs is too inaccurate for a comparison with a bound on an expectation."""
 
 laboratory = typer.Typer(
     name="theory",
-    help="The paper's theory in a laboratory: federations on which every constant is exact.",
+    help="Experiments on the paper's theory, on federations whose constants are known exactly.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -44,15 +44,15 @@ def register(app: typer.Typer) -> None:
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a FedHV run, finished or going on.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a FedHV run, finished or not.")],
     checkpoints: Annotated[
         str, typer.Option(help="Which stored models to measure: start, previous, newest.")
     ] = "start,previous,newest",
     replay: Annotated[
-        bool, typer.Option("--replay", help="Play the run again and measure along the way; costs as much as the run.")
+        bool, typer.Option("--replay", help="Compute the run again and measure its models; costs as much as the run.")
     ] = False,
     every: Annotated[
-        int | None, typer.Option(min=1, help="With --replay: measure at every so many rounds [default: 20 models].")
+        int | None, typer.Option(min=1, help="With --replay: rounds between measurements [default: 20 models].")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where tables and figures go [default: RUN/diagnosis].")] = None,
     data: DataOption = None,
@@ -61,7 +61,7 @@ def diagnose(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Ask the theory about a run: safety margins, report error, staleness, stationarity, what more clients would buy.
+    """Apply the theory to a run: safety margins, report error, staleness, stationarity, other cohorts and budgets.
 
     Losses and gradients are those of all examples of all clients.
     """
@@ -90,8 +90,8 @@ def diagnose(
         console.print(models_table(found))
         console.print(alternatives_table(found))
         for note in notes:
-            say_line(console, note)
-        say_line(console, f"Tables and figures are in {target}")
+            print_line(console, note)
+        print_line(console, f"Tables and figures are in {target}")
 
 
 @laboratory.command()
@@ -99,13 +99,13 @@ def rate(
     out: Out = Path("theory/rate"),
     longest: Annotated[int, typer.Option(min=256, help="Horizon of the noiseless curve.")] = 2**19,
     noisy_longest: Annotated[int, typer.Option(min=256, help="Horizon of the others.")] = 2**14,
-    runs: Annotated[int, typer.Option(min=2, help="Of every curve in which something is random.")] = 16,
+    runs: Annotated[int, typer.Option(min=2, help="The runs of every random curve.")] = 16,
     seed: Seed = 0,
     figures: Figures = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """How fast: the average squared gradient over horizons, under the prescribed schedule."""
+    """Rate: the average squared gradient over horizons, with the prescribed schedule."""
     from fedhv.paper.laboratory.figures import rate_figure
     from fedhv.paper.laboratory.rate import rate_experiment
 
@@ -128,14 +128,14 @@ def rate(
 @laboratory.command()
 def certificate(
     out: Out = Path("theory/certificate"),
-    runs: Annotated[int, typer.Option(min=1, help="Of every case.")] = 1000,
+    runs: Annotated[int, typer.Option(min=1, help="The runs of every case.")] = 1000,
     delta: Annotated[float, typer.Option(help="The probability that a certificate may be wrong.")] = 0.05,
     seed: Seed = 0,
     figures: Figures = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """How safe: runs beside the reference-safety certificate."""
+    """Safety: runs compared with the reference-safety certificate."""
     import numpy as np
 
     from fedhv.paper.laboratory.figures import certificate_figure
@@ -166,15 +166,15 @@ def certificate(
 def terms(
     out: Out = Path("theory/terms"),
     horizon: Annotated[int, typer.Option(min=1, help="T of the runs in closed form.")] = 256,
-    runs: Annotated[int, typer.Option(min=1, help="Of every case, in closed form.")] = 400,
+    runs: Annotated[int, typer.Option(min=1, help="The runs of every case in closed form.")] = 400,
     engine_horizon: Annotated[int, typer.Option(min=1, help="T of the runs through the engine.")] = 24,
-    engine_runs: Annotated[int, typer.Option(min=0, help="Of every case, through the engine.")] = 1,
+    engine_runs: Annotated[int, typer.Option(min=0, help="The runs of every case through the engine.")] = 1,
     seed: Seed = 0,
     figures: Figures = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """How much: the theorem's seven terms beside what runs measure, over many settings."""
+    """Terms: the theorem's seven terms compared with measured runs, over many settings."""
     from fedhv.paper.laboratory.figures import terms_figure
     from fedhv.paper.laboratory.terms import cases, terms_by_horizon, terms_experiment
 
@@ -199,7 +199,7 @@ def terms(
 
 def _finish(
     out: Path,
-    tables: Mapping[str, Rows],
+    tables: Mapping[str, TableRows],
     figures: dict[str, Callable[[], Figure]],
     printed: Table,
     quiet: bool,
@@ -217,11 +217,11 @@ def _finish(
         console = output_console()
         console.print(printed)
         for note in [*notes, f"Tables and figures are in {target}"]:
-            say_line(console, note)
+            print_line(console, note)
 
 
 def _draw(target: Path, figures: dict[str, Callable[[], Figure]]) -> list[str]:
-    """Draw figures; where matplotlib is missing the tables stand, and a note says so."""
+    """Draw figures. Without matplotlib there are only tables, with a note."""
     from fedhv.theory.output import write_figure
 
     for name, make in figures.items():

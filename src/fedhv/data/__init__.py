@@ -1,18 +1,18 @@
-"""Datasets on disk: where they are, reading them without trust, fetching and verifying them."""
+"""Datasets on disk: location, reading, downloading and verification of files."""
 
-from fedhv.data.celeba import Faces, Progress, load_celeba
+from fedhv.data.celeba import Faces, ProgressCallback, load_celeba
 from fedhv.data.cifar import load_cifar10
 from fedhv.data.download import download
 from fedhv.data.locate import Location, data_directory, data_location
-from fedhv.data.mnist import Arrays, load_fashion_mnist, load_mnist
+from fedhv.data.mnist import ImageArrays, load_fashion_mnist, load_mnist
 from fedhv.data.verify import Finding, verify
 
 __all__ = [
-    "Arrays",
     "Faces",
     "Finding",
+    "ImageArrays",
     "Location",
-    "Progress",
+    "ProgressCallback",
     "data_directory",
     "data_location",
     "download",

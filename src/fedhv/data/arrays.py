@@ -1,4 +1,4 @@
-"""Arrays in npz files, written whole and read without pickle and without trust in their headers."""
+"""Arrays in npz files: written atomically, read without pickle, with headers checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The named arrays of an npz file. Object arrays, being pickles, are refused."""
+    """The named arrays of an npz file. Object arrays are rejected, because they are pickled."""
     expected = f"an npz file with the arrays {', '.join(names)}"
     try:
         with opened(path) as file, zipfile.ZipFile(file) as members:
@@ -46,7 +46,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 class _Refused(Exception):
-    """An array that does not keep what its header promises."""
+    """An array that does not match its header."""
 
 
 _DAMAGE = (
@@ -55,7 +55,7 @@ _DAMAGE = (
     zlib.error,
     struct.error,
     EOFError,
-    ValueError,  # names that are no text, places before the file's beginning
+    ValueError,  # names that are not text, negative offsets
     MemoryError,
     NotImplementedError,  # a packing this Python does not know
     RuntimeError,  # an encrypted member
@@ -80,10 +80,10 @@ def _read_member(members: zipfile.ZipFile, name: str) -> np.ndarray:
             raise _Refused(f"{name}: {error}") from None
         if dtype.hasobject or fortran:
             raise _Refused(f"{name} holds {'objects' if dtype.hasobject else 'a transposed array'}")
-        # The header's word is taken only where the archive's own length agrees, before memory is asked for.
+        # The header must agree with the archive's length before memory is allocated.
         length = math.prod(shape) * dtype.itemsize
         if length != information.file_size - file.tell():
-            raise _Refused(f"{name} announces {length} bytes and has {information.file_size - file.tell()}")
+            raise _Refused(f"{name} should have {length} bytes and has {information.file_size - file.tell()}")
         if length > LARGEST:
             raise _Refused(f"{name} has {length} bytes, more than {LARGEST}")
         data = np.empty(length, np.uint8)

@@ -22,13 +22,13 @@ class Source:
     """A dataset's official files.
 
     Attributes:
-        name: What `fedhv data download` calls it.
-        title: What messages call it.
-        folder: Where its files are, below the data directory.
-        url: The folder on the web that holds each file as `NAME.gz`, or the one that holds `archive`.
+        name: Its name in `fedhv data download`.
+        title: Its name in messages.
+        folder: The folder of its files, below the data directory.
+        url: The web folder with each file as `NAME.gz`, or with `archive`.
         files: The files.
-        archive: A tar.gz that holds all of them; none where each is fetched alone.
-        largest: The most bytes that one download may have.
+        archive: A tar.gz with all files; empty if each file is downloaded alone.
+        largest: The largest number of bytes of a download.
     """
 
     name: str
@@ -70,7 +70,7 @@ FASHION_MNIST = Source(
     "fashion-mnist",
     "Fashion-MNIST",
     "FashionMNIST/raw",
-    # This address offers no TLS; what arrives is checked against the hashes below all the same.
+    # This address has no TLS; downloads are checked against the hashes below.
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     _idx(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

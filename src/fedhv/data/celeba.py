@@ -18,8 +18,8 @@ from fedhv.data.locate import missing
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
 
-Progress = Callable[[str, int, int | None], None]
-"""What is being worked on, how much of it is done, and of how much (if known)."""
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Called with the item, the amount done, and the total (if known)."""
 
 # fmt: off
 ATTRIBUTES = (
@@ -42,7 +42,7 @@ SIDE = 32
 LARGEST_LIST = 256 << 20
 AGAIN = "use the lists of the official release"
 CHUNK = 1024
-"""How many images are handed to the threads at once."""
+"""The number of images that are given to the threads at once."""
 
 TERMS = """\
 CelebA is for non-commercial research only and may not be redistributed; every user has to agree to its terms, so
@@ -76,18 +76,19 @@ class Faces:
 
 
 def arrays_of(folder: Path, split: str) -> Path:
-    """Where the arrays of a split are kept."""
+    """The file of the arrays of a split."""
     return folder / f"celeba-{SIDE}x{SIDE}-{split}.npz"
 
 
-def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Faces]:
-    """CelebA's training and test splits, from the kept arrays or, the first time, from the JPEGs.
+def load_celeba(root: Path, progress: ProgressCallback | None = None) -> tuple[Faces, Faces]:
+    """CelebA's training and test splits, from the stored arrays or, the first time, from the JPEGs.
 
-    Arrays of other images than the lists beside them name are refused: a subset must not be taken for the whole.
+    Stored arrays whose images differ from the lists in the folder are rejected, so that a subset is not used as the
+    whole.
 
     Args:
         root: The data directory; CelebA is in its folder `celeba`.
-        progress: Told how many images are resized.
+        progress: Called with the number of resized images.
     """
     folder = root / FOLDER
     caches = {split: arrays_of(folder, split) for split in SPLITS}
@@ -108,7 +109,7 @@ def load_celeba(root: Path, progress: Progress | None = None) -> tuple[Faces, Fa
         for split, faces in (("train", train), ("test", test)):
             write_arrays(caches[split], _arrays(faces))
     except InputError as error:
-        _LOG.warning("The resized images are not kept and will be made again next time. %s", error)
+        _LOG.warning("The resized images could not be stored and will be made again next time. %s", error)
     return train, test
 
 
@@ -116,7 +117,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_split(folder: Path, split: str) -> Faces:
-    """The kept arrays of a split, checked against the list of partitions where it is beside them."""
+    """The stored arrays of a split, checked against the list of partitions if it is in the folder."""
     path = arrays_of(folder, split)
     faces = read_faces(path)
     if present(folder / PARTITION_LIST):
@@ -132,7 +133,7 @@ def read_split(folder: Path, split: str) -> Faces:
 
 
 def read_faces(path: Path) -> Faces:
-    """The kept arrays of one split, checked."""
+    """The stored arrays of one split, checked."""
     arrays = read_arrays(path, ("images", "attributes", "names", "attribute_names"))
     images, attributes, names = (arrays[name] for name in ("images", "attributes", "names"))
     n = len(images) if images.ndim else 0
@@ -152,7 +153,7 @@ def read_faces(path: Path) -> Faces:
 
 @dataclass(frozen=True)
 class Lists:
-    """What the two official lists say of every image, in their order."""
+    """The entries of the two official lists for every image, in their order."""
 
     names: list[str]
     attributes: np.ndarray
@@ -170,13 +171,13 @@ def read_lists(folder: Path) -> Lists:
     return Lists(names, attributes, np.array([partition[name] for name in names], np.uint8))
 
 
-def check_jpegs(folder: Path, lists: Lists, progress: Progress | None = None) -> None:
-    """Refuse what a run would refuse: images that cannot be decoded."""
+def check_jpegs(folder: Path, lists: Lists, progress: ProgressCallback | None = None) -> None:
+    """Raise an error for images that cannot be decoded."""
     for _ in _decoded(folder, lists, "CelebA: decoding images", progress):
         pass
 
 
-def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
+def _resize_all(folder: Path, progress: ProgressCallback | None) -> tuple[Faces, Faces]:
     lists = read_lists(folder)
     decoded = _decoded(folder, lists, "CelebA: resizing images", progress)
     faces = []
@@ -189,7 +190,7 @@ def _resize_all(folder: Path, progress: Progress | None) -> tuple[Faces, Faces]:
 
 
 def used(folder: Path, lists: Lists) -> list[np.ndarray]:
-    """The places of every split's images in the lists."""
+    """The positions of every split's images in the lists."""
     chosen = []
     for split, number in SPLITS.items():
         chosen.append(np.flatnonzero(lists.partition == number))
@@ -200,13 +201,13 @@ def used(folder: Path, lists: Lists) -> list[np.ndarray]:
     return chosen
 
 
-def _decoded(folder: Path, lists: Lists, what: str, progress: Progress | None) -> Iterator[np.ndarray]:
+def _decoded(folder: Path, lists: Lists, what: str, progress: ProgressCallback | None) -> Iterator[np.ndarray]:
     """The images that are used, split by split, at 32x32."""
     paths = [folder / IMAGES / lists.names[i] for rows in used(folder, lists) for i in rows]
     done = 0
-    # Pillow lets go of the interpreter while it decodes, so threads use all cores.
+    # Pillow releases the interpreter lock while it decodes, so threads use all cores.
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for begin in range(0, len(paths), CHUNK):  # so that an interruption need not wait for the rest
+        for begin in range(0, len(paths), CHUNK):  # an interruption takes effect after a chunk
             for image in pool.map(_resized, paths[begin : begin + CHUNK]):
                 done += 1
                 if progress is not None:
@@ -242,7 +243,7 @@ def _read_attributes(path: Path) -> tuple[list[str], np.ndarray]:
     _check_attribute_names(path, lines[1].split())
     rows = lines[2:]
     if len(rows) != int(lines[0]):
-        raise InputError(f"{path}: expected {int(lines[0])} images as its first line says, found {len(rows)}; {AGAIN}.")
+        raise InputError(f"{path}: expected {int(lines[0])} images (its first line), found {len(rows)}; {AGAIN}.")
     value = {"1": 1, "-1": 0}
     names: list[str] = []
     attributes = np.empty((len(rows), len(ATTRIBUTES)), np.uint8)
@@ -284,7 +285,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _file_name(path: Path, line: int, name: str) -> str:
-    """A plain file name: a list must not lead out of the folder of images."""
+    """A plain file name; a list must not contain paths outside the folder of images."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}\.(jpg|jpeg|png)", name):
         raise InputError(f"{path}, line {line}: expected the file name of an image, found '{name[:60]}'.")
     return name
@@ -304,7 +305,7 @@ def _check_attribute_names(path: Path, names: list[str]) -> None:
 
 
 def _compare(listed: set[str], there: set[str], a: Path, b: Path) -> None:
-    """Two sources have to name the same images."""
+    """Raise an error if two sources name different images."""
     only_a, only_b = listed - there, there - listed
     if only_a or only_b:
         parts = [_some(only, path) for only, path in ((only_a, a), (only_b, b)) if only]

@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary version: records of a label and 3x32x32 bytes. Its pickled version is refused."""
+"""CIFAR-10 from its binary version: records of a label and 3x32x32 bytes. The pickled version is rejected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fedhv.data.catalogue import CIFAR10
 from fedhv.data.files import opened, present
 from fedhv.data.locate import missing
-from fedhv.data.mnist import Arrays
+from fedhv.data.mnist import ImageArrays
 from fedhv.support.errors import InputError
 
 RECORD = 1 + 3 * 32 * 32
@@ -17,7 +17,7 @@ LARGEST = 1 << 30
 """No file may be larger than this; an official one has 30,730,000 bytes."""
 
 
-def load_cifar10(root: Path) -> Arrays:
+def load_cifar10(root: Path) -> ImageArrays:
     """Images (n, 3, 32, 32) and labels (n,) of CIFAR-10's two splits."""
     *train, test = [read_records(path) for path in cifar_files(root)]
     return (

@@ -1,4 +1,4 @@
-"""Fetching datasets from their official sources: checked, resumable, and never half there."""
+"""Downloads of datasets from their official sources: verified, resumable and atomic."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import IO
 
 from fedhv.data.catalogue import SOURCES, Official, Source
-from fedhv.data.celeba import FOLDER, TERMS, Progress
+from fedhv.data.celeba import FOLDER, TERMS, ProgressCallback
 from fedhv.data.fetch import fetch
 from fedhv.data.files import failed, make_folder, present, sha256, write_atomically
 from fedhv.data.mnist import find_idx
 from fedhv.support.errors import FedHVError, InputError, unknown
 
 
-def download(name: str, root: Path, progress: Progress | None = None) -> str:
-    """Fetch a dataset into the data directory and say what was done.
+def download(name: str, root: Path, progress: ProgressCallback | None = None) -> str:
+    """Download a dataset into the data directory. Returns a message about what was done.
 
-    Files that are already there and right are left alone; files that are there and wrong are named, not replaced.
-    CelebA is not fetched: its terms and the manual way are returned instead.
+    Correct files are not downloaded again. A file with other content is an error; it is not replaced. CelebA is not
+    downloaded: its terms and the manual steps are returned instead.
 
     Args:
         name: "mnist", "fashion-mnist", "cifar10" or "celeba".
-        root: The data directory; made if it is not there.
-        progress: Told the file, the bytes so far and how many there will be.
+        root: The data directory; created if necessary.
+        progress: Called with the file, the bytes so far and the total.
     """
     if name == "celeba":
         return TERMS.format(folder=root / FOLDER)
@@ -63,14 +63,14 @@ def download(name: str, root: Path, progress: Progress | None = None) -> str:
 
 
 def _there(folder: Path, source: Source, file: Official) -> bool:
-    """Whether the file is there with the official content; one with another content is an error."""
+    """Whether the file exists with the official content. Other content is an error."""
     path = find_idx(folder, file.name) if source.archive is None else folder / file.name
     if path is None or not present(path):
         return False
     try:
         _check_content(path, file)
     except FedHVError as error:
-        raise InputError(f"{error} It is in the way of the download: move or delete it first.") from None
+        raise InputError(f"{error} Move or delete it before the download.") from None
     return True
 
 
@@ -84,7 +84,7 @@ def _check_content(path: Path, file: Official) -> None:
         )
 
 
-def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progress: Progress | None) -> None:
+def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progress: ProgressCallback | None) -> None:
     try:
         fetch(source.url + target.name, target, check, source.largest, progress)
     except OSError as error:
@@ -92,7 +92,7 @@ def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progr
 
 
 def _unpack(archive: Path, folder: Path, source: Source) -> None:
-    """Put the archive's expected files into `folder`, all or none; whatever else the archive holds is not read."""
+    """Extract the archive's expected files into `folder`, all or none. Other members are not read."""
     wanted = {f"{source.folder}/{file.name}": file for file in source.files}
     contents: dict[Path, bytes] = {}
     try:

@@ -1,4 +1,4 @@
-"""One file from a server, continued where an earlier attempt stopped, and put in its place only when it is right."""
+"""The download of one file. It resumes earlier attempts, and is moved into place only if it is correct."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedhv.data.celeba import Progress
+from fedhv.data.celeba import ProgressCallback
 from fedhv.data.files import BLOCK, present
 from fedhv.support.errors import FedHVError, InputError
 
 ATTEMPTS = 4
-"""How often a broken connection is tried before giving up; what arrived is kept."""
+"""The number of attempts after broken connections. Received bytes are kept."""
 PAUSE = 1.0
-"""Seconds before the second attempt; doubled for every further one."""
+"""Seconds before the second attempt; doubled for every later one."""
 TIMEOUT = (15, 60)
 """Seconds to connect, and seconds without a byte."""
 
 
-def fetch(url: str, target: Path, check: Callable[[Path], None], largest: int, progress: Progress | None) -> None:
-    """Fetch `url` to `target`.
+def fetch(
+    url: str, target: Path, check: Callable[[Path], None], largest: int, progress: ProgressCallback | None
+) -> None:
+    """Download `url` to `target`.
 
     Args:
         url: The address.
-        target: The file. Until it is complete and right its bytes are kept beside it, in a file that ends in ".part".
+        target: The file. Until it is complete and correct, its bytes are in a file that ends in ".part".
         check: Raises `FedHVError` unless the complete file is the right one.
-        largest: The most bytes to accept.
-        progress: Called with the file, the bytes so far and how many there will be.
+        largest: The largest accepted number of bytes.
+        progress: Called with the file, the bytes so far and the total.
     """
     part = target.with_name(f"{target.name}.part")
     resumed = _size(part) > 0
@@ -41,13 +43,13 @@ def fetch(url: str, target: Path, check: Callable[[Path], None], largest: int, p
             part.unlink()
         if not resumed:
             raise FedHVError(f"Downloaded from {url}: {error} Nothing was kept; try again later.") from None
-        # The file may have changed since its beginning was fetched: once more, from the start.
+        # The file may have changed on the server since the first attempt: start again.
         return fetch(url, target, check, largest, progress)
     return os.replace(part, target)
 
 
-def _complete(url: str, part: Path, largest: int, progress: Progress | None) -> None:
-    """Fetch what `part` lacks, over several connections if they break."""
+def _complete(url: str, part: Path, largest: int, progress: ProgressCallback | None) -> None:
+    """Download the missing bytes of `part`, with several connections if they break."""
     try:
         import requests
         from urllib3.exceptions import HTTPError
@@ -68,16 +70,16 @@ def _complete(url: str, part: Path, largest: int, progress: Progress | None) -> 
     raise FedHVError(f"Cannot download {url}: {error}; {remedy}.")
 
 
-def _continue(url: str, part: Path, largest: int, progress: Progress | None) -> bool:
-    """Append what one connection gives; whether the file is complete then."""
+def _continue(url: str, part: Path, largest: int, progress: ProgressCallback | None) -> bool:
+    """Append the bytes of one connection. Returns whether the file is complete."""
     import requests
 
     have = _size(part)
-    # Compressed transfer would make byte positions mean something else.
+    # With compressed transfer, byte positions would refer to the compressed stream.
     headers = {"Accept-Encoding": "identity", "User-Agent": "fedhv"} | ({"Range": f"bytes={have}-"} if have else {})
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         status, found = response.status_code, response.headers.get("Content-Range", "")
-        if status == 416:  # nothing follows what we have: it is complete, or no part of this file
+        if status == 416:  # no bytes after ours: the file is complete, or ours is another file
             if found != f"bytes */{have}":
                 part.unlink()
             return found == f"bytes */{have}"
@@ -90,14 +92,14 @@ def _continue(url: str, part: Path, largest: int, progress: Progress | None) -> 
             )
         if status == 206 and not found.startswith(f"bytes {have}-"):
             raise FedHVError(f"Cannot continue {url}: the server sent another range; delete {part}.")
-        have = have if status == 206 else 0  # some servers only start over
+        have = have if status == 206 else 0  # some servers do not support ranges
         announced = response.headers.get("Content-Length", "")
         total = have + int(announced) if announced.isdecimal() else None
         return _append(response.raw, part, have, total, largest, progress, url)
 
 
 def _append(
-    raw: Any, part: Path, have: int, total: int | None, largest: int, progress: Progress | None, url: str
+    raw: Any, part: Path, have: int, total: int | None, largest: int, progress: ProgressCallback | None, url: str
 ) -> bool:
     with part.open("ab" if have else "wb") as file:
         while max(have, total or 0) <= largest and (block := raw.read(BLOCK, decode_content=False)):

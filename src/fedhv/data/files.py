@@ -1,4 +1,4 @@
-"""Reading and writing files so that every failure is one line that names the file."""
+"""Reading and writing of files, with one-line errors that name the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedhv.support.errors import InputError
 from fedhv.support.files import replacing
 
 BLOCK = 1 << 20
-"""How many bytes are read at once."""
+"""The number of bytes that are read at once."""
 
 
 def failed(path: Path, doing: str, error: OSError) -> InputError:
@@ -30,7 +30,7 @@ def failed(path: Path, doing: str, error: OSError) -> InputError:
 
 
 def present(path: Path) -> bool:
-    """Whether a path exists; a folder that may not be searched is an error, not an absence."""
+    """Whether a path exists. A folder without permission is an error, not a missing path."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -60,7 +60,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def uncompressed(path: Path) -> Iterator[IO[bytes]]:
-    """The content of a plain or gzip file, told apart by its first bytes rather than by its name."""
+    """The content of a plain or gzip file. The first bytes decide, not the name."""
     with opened(path) as file:
         magic = file.read(2)
         file.seek(0)
@@ -97,7 +97,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file that others see either whole or not at all."""
+    """Write a file atomically."""
     make_folder(path.parent)
     try:
         with replacing(path) as file:

@@ -1,4 +1,4 @@
-"""Whether the files that a benchmark is built from are the official ones."""
+"""A check that a benchmark's source files are the official ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedhv.support.errors import InputError
 
 
 def refuse_altered(root: Path, paths: Iterable[Path]) -> None:
-    """Refuse a file of an official file's name and length but with another SHA-256: damaged, or of another dataset.
+    """Reject a file with the name and length of an official file but another SHA-256: damaged, or of another dataset.
 
-    A file of another length is left to its reader: it is a subset that somebody made, or the reader refuses it.
+    A file of another length is a user's subset, or its reader rejects it.
     """
     files = {root / source.folder / file.name: (source, file) for source in SOURCES.values() for file in source.files}
     for path in paths:

@@ -12,7 +12,7 @@ from fedhv.data.files import BLOCK, uncompressed
 from fedhv.support.errors import InputError
 
 LARGEST = 1 << 30
-"""No idx file may announce more bytes than this: a damaged header must not fill the memory."""
+"""The largest number of bytes of an idx file, so that a damaged header cannot fill the memory."""
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:

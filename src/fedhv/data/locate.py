@@ -1,4 +1,4 @@
-"""Where the datasets are: an explicit folder, then FEDHV_DATA, then a cache folder."""
+"""The location of the datasets: an explicit folder, then FEDHV_DATA, then a cache folder."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fedhv.support.errors import InputError
 
 @dataclass(frozen=True)
 class Location:
-    """A data directory and why it is that one."""
+    """A data directory and the origin of its name."""
 
     path: Path
     origin: str
 
 
 def data_location(explicit: str | os.PathLike[str] | None = None) -> Location:
-    """The data directory and where its name comes from; it need not exist yet."""
+    """The data directory and the origin of its name; it need not exist."""
     if explicit is not None and str(explicit):
         location = Location(Path(explicit), "--data")
     elif os.environ.get("FEDHV_DATA"):
         location = Location(Path(os.environ["FEDHV_DATA"]), "FEDHV_DATA")
     else:
-        # The XDG rules: a relative XDG_CACHE_HOME is to be ignored.
+        # The XDG specification: a relative XDG_CACHE_HOME must be ignored.
         cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
         location = Location((cache if cache.is_absolute() else Path("~/.cache")) / "fedhv" / "data", "default")
     try:
@@ -47,7 +47,7 @@ def data_directory(explicit: str | os.PathLike[str] | None = None) -> Path:
 
 
 def missing(title: str, names: Iterable[str], folder: Path, remedy: str) -> InputError:
-    """Files that are not there: which, where they were looked for, and how to get them."""
+    """The error for missing files: their names, the folder, and how to get them."""
     return InputError(
         f"{title} is not complete: {', '.join(names)} not found in {folder}. {remedy}, "
         "or name a folder that has them with --data or FEDHV_DATA."

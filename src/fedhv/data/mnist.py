@@ -12,22 +12,22 @@ from fedhv.data.idx import read_idx
 from fedhv.data.locate import missing
 from fedhv.support.errors import InputError
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+ImageArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Training images, training labels, test images, test labels; unsigned bytes."""
 
 
-def load_mnist(root: Path) -> Arrays:
+def load_mnist(root: Path) -> ImageArrays:
     """Images (n, 28, 28) and labels (n,) of MNIST's two splits."""
     return _load(root, MNIST)
 
 
-def load_fashion_mnist(root: Path) -> Arrays:
+def load_fashion_mnist(root: Path) -> ImageArrays:
     """Images (n, 28, 28) and labels (n,) of Fashion-MNIST's two splits."""
     return _load(root, FASHION_MNIST)
 
 
 def idx_files(root: Path, source: Source) -> list[Path]:
-    """The four files, each plain or gzip, as torchvision leaves them."""
+    """The four files, each plain or gzip, in torchvision's layout."""
     folder = root / source.folder
     found = [find_idx(folder, file.name) for file in source.files]
     absent = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -38,11 +38,11 @@ def idx_files(root: Path, source: Source) -> list[Path]:
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
-    """The plain file if it is there, else the compressed one."""
+    """The plain file if it exists, otherwise the compressed one."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if present(path)), None)
 
 
-def _load(root: Path, source: Source) -> Arrays:
+def _load(root: Path, source: Source) -> ImageArrays:
     paths = idx_files(root, source)
     train, test = _split(paths[0], paths[1]), _split(paths[2], paths[3])
     return (*train, *test)

@@ -1,4 +1,4 @@
-"""What is in the data directory, and whether it is what it should be."""
+"""Verification of the files in the data directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedhv.data.celeba import (
     PARTITION_LIST,
     SIDE,
     SPLITS,
-    Progress,
+    ProgressCallback,
     arrays_of,
     check_jpegs,
     read_lists,
@@ -28,7 +28,7 @@ from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
 from fedhv.support.errors import InputError
 
-State = Literal["verified", "readable", "damaged", "missing"]
+FileState = Literal["verified", "readable", "damaged", "missing"]
 Presence = Literal["there", "not complete", "not there"]
 
 CELEBA_SIZES = {"train": 162_770, "test": 19_962}
@@ -37,7 +37,7 @@ CELEBA_IMAGES = 202_599
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one file or dataset.
+    """The result for one file or dataset.
 
     Attributes:
         dataset: Its title.
@@ -49,7 +49,7 @@ class Finding:
 
     dataset: str
     path: Path
-    state: State
+    state: FileState
     detail: str
 
     @property
@@ -58,12 +58,12 @@ class Finding:
         return self.state in ("verified", "readable")
 
 
-def verify(root: Path, progress: Progress | None = None) -> list[Finding]:
-    """Look at every dataset below the data directory. What is wrong is found, not raised.
+def verify(root: Path, progress: ProgressCallback | None = None) -> list[Finding]:
+    """Verify every dataset below the data directory. Problems are returned, not raised.
 
     Args:
         root: The data directory.
-        progress: Told how many of CelebA's images are decoded.
+        progress: Called with the number of CelebA's decoded images.
     """
     looks: list[tuple[str, Path, Callable[[], list[Finding]]]] = [
         (source.title, root / source.folder, partial(_official, root, source)) for source in SOURCES.values()
@@ -73,13 +73,13 @@ def verify(root: Path, progress: Progress | None = None) -> list[Finding]:
     for title, folder, look in looks:
         try:
             findings += look()
-        except InputError as error:  # not even its folder can be looked into
+        except InputError as error:  # the folder cannot be read
             findings.append(Finding(title, folder, "damaged", str(error)))
     return findings
 
 
 def presence(root: Path) -> dict[str, Presence]:
-    """Of every dataset whether the files that a run needs are there; they are not opened."""
+    """For every dataset, whether the files that a run needs exist; they are not opened."""
     found = {}
     for name, source in SOURCES.items():
         n = len(_there(root / source.folder, source))
@@ -135,8 +135,8 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
     return Finding(source.title, path, "damaged", detail)
 
 
-def _celeba(folder: Path, progress: Progress | None) -> list[Finding]:
-    """What a run would use: the kept arrays where both are there, else the JPEGs and their lists."""
+def _celeba(folder: Path, progress: ProgressCallback | None) -> list[Finding]:
+    """The files that a run would use: the stored arrays if both exist, otherwise the JPEGs and their lists."""
     if all(present(arrays_of(folder, split)) for split in SPLITS):
         return [_checked(arrays_of(folder, split), partial(_kept, folder, split)) for split in SPLITS]
     if any(present(folder / name) for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST)):
@@ -160,7 +160,7 @@ def _kept(folder: Path, split: str) -> str:
     return f"{whole} {split} partition, {SIDE}x{SIDE}"
 
 
-def _originals(folder: Path, progress: Progress | None) -> str:
+def _originals(folder: Path, progress: ProgressCallback | None) -> str:
     for name in (IMAGES, ATTRIBUTE_LIST, PARTITION_LIST):
         if not present(folder / name):
             raise InputError(f"{name} not found in {folder}; run `fedhv data download celeba` to see where it is.")

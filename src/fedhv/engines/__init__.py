@@ -1,4 +1,4 @@
-"""Where clients live. Every engine gives the same answers; they differ in speed alone."""
+"""Engines: they compute the replies of a cohort. All give the same results; they differ in speed."""
 
 from __future__ import annotations
 

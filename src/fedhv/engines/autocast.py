@@ -25,16 +25,16 @@ class Bfloat16(Network):
         self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
     ) -> list[Tensor]:
         """The m outputs of the model with parameters θ."""
-        # Views of θ are new tensors in every call, which a cache of casts would only keep alive.
+        # Views of θ are new tensors in every call; a cache of casts would keep them in memory.
         with torch.autocast(self._device, torch.bfloat16, cache_enabled=False):
             outputs = super().__call__(theta, inputs, training=training, key=key)
         return [output.float() for output in outputs]
 
 
 def _with_plain_recurrence(module: nn.Module, device: str) -> nn.Module:
-    """A copy whose recurrent layers ignore autocast; the module itself where there are none.
+    """A copy whose recurrent layers ignore autocast; the module itself if there are none.
 
-    On a GPU autocast computes them in float16, whatever it was asked for, where small gradients become zero.
+    On a GPU autocast computes them in float16 even if bfloat16 is requested, and small gradients become zero.
     """
     if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
         return module
@@ -57,6 +57,6 @@ def _in_float32(layer: nn.RNNBase, device: str) -> Any:
 
 
 def _raised(value: Any) -> Any:
-    """bfloat16, which a layer before may have computed in, as float32."""
+    """bfloat16 outputs of an earlier layer as float32."""
     low = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
     return value.float() if low else value

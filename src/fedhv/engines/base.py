@@ -1,4 +1,4 @@
-"""An engine is where clients live: it answers a method's requests and evaluates models."""
+"""The engine interface: it computes the replies to a method's requests and evaluates models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedhv.support.errors import InputError
 
 
 class Engine(ABC):
-    """Answers requests for a cohort. Use as a context manager: workers and memory are released at its end."""
+    """Computes the replies of cohorts. Use it as a context manager, which releases workers and memory."""
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "tf32")
-    """What an engine can compute in: float32; tf32, which rounds the factors of matrix products on a GPU; bf16."""
+    """The precisions that an engine supports: float32; tf32, which rounds factors of matrix products on a GPU; bf16."""
     saves_every_round: ClassVar[bool] = False
-    """Whether every round deserves a checkpoint: where it costs a network and real clients."""
+    """Whether every round is saved in a checkpoint, because rounds with real clients are expensive."""
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> None:
         if precision not in self.precisions:
@@ -42,7 +42,7 @@ class Engine(ABC):
             torch.backends.cudnn.allow_tf32 = precision != "float32"
         else:
             keep_freed_memory()
-        with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more of it."):
+        with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more memory."):
             self.client = Client(problem, device)
             self._test = problem.test.to(self.device)
         self.layout = self.client.layout
@@ -50,15 +50,15 @@ class Engine(ABC):
         """What the user should know about how a run is computed; emptied by whoever shows it."""
         self.chunk = Portion(
             CHUNK if self.device.type == "cpu" else 16 * CHUNK,
-            "GPU memory is short: {size} examples at a time are reported on and evaluated.",
+            "GPU memory is short: reports and evaluations use {size} examples at a time.",
             "One example does not fit into the GPU's memory. Use --device cpu.",
             self.notes,
         )
-        """So many examples go through the model at once in reports and evaluations."""
+        """The number of examples in one forward pass of reports and evaluations."""
 
     @property
     def population(self) -> int | Callable[[], Sequence[int]]:
-        """How many clients there are; an engine whose clients come and go gives a way to ask who is there."""
+        """The number of clients, or a function that returns the available ones if clients come and go."""
         return len(self.problem.clients)
 
     def sizes(self, clients: Sequence[int]) -> np.ndarray:
@@ -72,15 +72,15 @@ class Engine(ABC):
 
     @property
     def interruptible(self) -> bool:
-        """Whether Ctrl-C may come in the middle of a computation; a GPU's libraries may not survive that."""
+        """Whether Ctrl-C may interrupt a computation. A GPU's libraries may not recover from that."""
         return self.device.type != "cuda"
 
     @abstractmethod
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers."""
+        """The combined replies of the cohort."""
 
     def ask_together(self, calls: Sequence[Call]) -> list[Replies]:
-        """The answers to several runs' requests; an engine that can computes them in one go."""
+        """The combined replies to the requests of several runs. Some engines compute them together."""
         return [self.ask(call) for call in calls]
 
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
@@ -89,7 +89,7 @@ class Engine(ABC):
 
         def summed(chunk: int) -> Tensor:
             total = torch.zeros(3, len(tasks), dtype=torch.float64, device=self.device)
-            for part in self._assessments(model, chunk):  # summed in the examples' order, whoever computed them
+            for part in self._assessments(model, chunk):  # summed in the order of the examples, on every engine
                 total += part
             return total
 
@@ -98,12 +98,12 @@ class Engine(ABC):
         return Evaluation.of(scores, reference)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Losses and scores of one chunk of test examples after the other."""
+        """Losses and scores of the chunks of test examples."""
         return (self._assess(model, start, chunk) for start in range(0, len(self._test), chunk))
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
-        """Every task's summed loss, summed score and labels on the chunk of test examples that starts here, 3 × m."""
+        """Every task's summed loss, summed score and number of labels on one chunk of test examples, 3 × m."""
         tasks = self.problem.tasks
         batch = self.client.ready(self._test[start : start + chunk])
         outputs = self.client.network(model, batch.inputs, training=False)
@@ -112,7 +112,7 @@ class Engine(ABC):
         return torch.cat([torch.stack([*losses, *scores]), label_counts(tasks, batch)]).view(3, len(tasks))
 
     def measured(self) -> dict[str, Any]:
-        """What an engine measured since the last call and the history should have; asked after every round."""
+        """Measurements since the last call, for the history. Called after every round."""
         return {}
 
     def close(self) -> None:

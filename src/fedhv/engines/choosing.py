@@ -1,4 +1,4 @@
-"""Which engine a run gets: the one that was asked for, or the fastest for the device, the model and the cohort."""
+"""The choice of an engine: the requested one, or the fastest for the device, the model and the cohort."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedhv.support.errors import InputError, unknown
 from fedhv.support.pool import can_fork
 
 WORTH_SENDING = 100_000
-"""Parameters × examples of a client's local training, below which a client is done sooner than it is sent for."""
+"""Parameters × examples of a client's local training. Below this, sending the work costs more than the work."""
 
 
 class Workload(Protocol):
-    """What a round's cost depends on: how many clients take part and how they train."""
+    """The size of a round: the number of clients and their local training."""
 
     @property
     def participants(self) -> int:
@@ -35,24 +35,24 @@ class Workload(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """Where and how a run is computed, and why so.
+    """The engine, device and precision of a run, and the reason for them.
 
-    `worth_saying` is whether the user did not ask for it in so many words.
+    `announce` is whether to show a message, because the user did not choose the engine.
     """
 
     engine: str
     device: torch.device
     precision: str
-    reason: str = "as asked"
-    worth_saying: bool = False
+    reason: str = "as requested"
+    announce: bool = False
 
     def make(self, problem: Problem) -> Engine:
-        """The engine, ready to answer."""
+        """The engine."""
         return ENGINES[self.engine](problem, self.device, self.precision)
 
     @property
     def machine(self) -> dict[str, str]:
-        """What a run's folder says about where and how it was computed."""
+        """The entries of a run's folder about engine, device and precision."""
         return {
             "engine": self.engine,
             "device": str(self.device),
@@ -62,7 +62,7 @@ class Choice:
 
     @property
     def fixes(self) -> dict[str, Any]:
-        """What of it changes what a run computes; this goes into the table `run` of `config.toml`."""
+        """The values that affect the results of a run; they are in the table `run` of `config.toml`."""
         return {}
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Choice:
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """A device by name; "auto" takes a GPU where there is one."""
+    """A device by name; "auto" takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -80,7 +80,7 @@ def choose_device(name: str = "auto") -> torch.device:
     if device is None or device.type not in ("cpu", "cuda"):
         raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu' or 'cuda'.")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("The device 'cuda' was asked for, but torch finds no GPU. Use --device cpu.")
+        raise InputError("The device should be available. Found 'cuda', but torch finds no GPU. Use --device cpu.")
     return device
 
 
@@ -93,11 +93,11 @@ def choose_engine(
 ) -> Choice:
     """An engine by name; "auto" takes the fastest for the device, the model and the cohort.
 
-    With a problem at hand, a model that cannot be stacked gets the sequential engine, whatever was asked for: the
-    results are the same.
+    If the problem is given and its model cannot be stacked, the engine is the sequential one, even if another was
+    requested. The results are the same.
     """
     where = choose_device(device)
-    reason, auto = "as asked", name == "auto"
+    reason, auto = "as requested", name == "auto"
     if auto:
         name, reason = _fastest(where, problem, plan)
     if name not in ENGINES:
@@ -116,19 +116,19 @@ def choose_engine(
             f"{ENGINES[name].precisions[0]}."
         )
     if precision == "tf32" and where.type != "cuda":
-        raise InputError("The precision 'tf32' is one of GPUs. Use --precision float32 on a CPU.")
+        raise InputError("The precision 'tf32' needs a GPU. Use --precision float32 on a CPU.")
     if precision == "bf16" and problem is not None and name == "sequential":
         objection = why_not_bf16(problem, where)
         if objection is not None:
             other = "tf32" if where.type == "cuda" else "float32"
             raise InputError(f"The model should compute in bf16. Found: {objection}. Use --precision {other}.")
-    return Choice(name, where, precision, reason, worth_saying=auto or obstacle is not None)
+    return Choice(name, where, precision, reason, announce=auto or obstacle is not None)
 
 
 def _why_not_stacked(problem: Problem, device: torch.device, precision: str) -> str | None:
-    """Why a problem gets another engine than the stacked one, which holds all examples on the device."""
+    """Why a problem cannot use the stacked engine, which holds all examples on the device."""
     if not problem.train.resident:
-        return "the examples cannot be held on the device: they are read or collated minibatch by minibatch"
+        return "the examples cannot be stored on the device: they are read or collated in minibatches"
     obstacle = why_not_mappable(problem, device, precision)
     return None if obstacle is None else f"the model cannot be stacked: {obstacle}"
 
@@ -147,14 +147,14 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Workload | Non
     if not can_fork():
         return "sequential", "this system cannot fork worker processes"
     if cohort == 1:
-        return "sequential", "one client a round leaves nothing to divide"
+        return "sequential", "a round has one client"
     if problem is not None and plan is not None and _work(problem, plan) < WORTH_SENDING:
-        return "sequential", "the clients' work is too small to divide"
+        return "sequential", "the clients' work is too small for worker processes"
     return "parallel", f"{cores} cores{clients}"
 
 
 def _work(problem: Problem, plan: Workload) -> int:
-    """How much a client has to do in a round."""
+    """Parameters × examples of a client in a round."""
     with torch.random.fork_rng(devices=[]):
         d = sum(parameter.numel() for parameter in problem.model().parameters())
     return d * plan.local.steps * plan.local.batch_size

@@ -14,7 +14,7 @@ from fedhv.support.errors import caused_by
 
 
 class Compiled:
-    """Traced down to plain operators first: `vmap` and gradients are gone before the compiler looks."""
+    """A function that is traced to plain operators before it is compiled, so that `vmap` and gradients are resolved."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self._function = function
@@ -25,13 +25,13 @@ class Compiled:
         leaves = pytree.tree_leaves(arguments)
         shape = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
         if shape not in self._compiled:
-            # A bound method's `self` would count as an argument of the trace.
+            # The trace would treat a bound method's `self` as an argument.
             graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
             self._compiled[shape] = torch.compile(graph, dynamic=False)
         try:
             return self._compiled[shape](*arguments)
         except RuntimeError as error:
-            # Ctrl-C inside the compiler leaves it in disorder, and that is the error it reports.
+            # Ctrl-C leaves the compiler in an invalid state, and it then reports another error.
             if caused_by(error, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise

@@ -1,4 +1,4 @@
-"""A computation of fixed shape, recorded once as a CUDA graph and then replayed: one launch for many kernels."""
+"""CUDA graphs: a computation of fixed shape is recorded once and replayed with one launch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 WARM_UP = 2
-"""Calls before recording: compilation, autotuning and lazily made handles must not be recorded."""
+"""The number of calls before recording. Compilation, autotuning and lazily created handles must not be recorded."""
 
-Function = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Recording:
 
 
 class Recorder:
-    """Replays functions that were called before with tensors of the same shapes; on a CPU it just calls them."""
+    """Replays functions that were called before with tensors of the same shapes. On a CPU it calls them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -35,13 +35,13 @@ class Recorder:
         """Whether there is a GPU to record for."""
         return self._device.type == "cuda"
 
-    def __call__(self, key: Hashable, function: Function, inputs: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor]) -> Tensor:
         """`function(**inputs)`. The result is overwritten by the next call with the same key and shapes.
 
         Args:
-            key: Names the function and all that it depends on besides its inputs.
-            function: Reads nothing but its inputs and tensors that never move.
-            inputs: May be any tensors; they are copied to where the recording reads them.
+            key: Identifies the function and everything that it depends on except its inputs.
+            function: Reads only its inputs and tensors with a fixed address.
+            inputs: Any tensors; they are copied into the tensors of the recording.
         """
         if not self.records:
             return function(**inputs)
@@ -55,17 +55,17 @@ class Recorder:
         return recording.output
 
     def forget(self) -> None:
-        """Drop all recordings and give their memory back."""
+        """Drop all recordings and release their memory."""
         self._recordings.clear()
         torch.cuda.empty_cache()
 
-    def _record(self, function: Function, inputs: Mapping[str, Tensor]) -> _Recording:
+    def _record(self, function: TensorFunction, inputs: Mapping[str, Tensor]) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
         index = self._device.index
         stream = _stream(torch.cuda.current_device() if index is None else index)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream), warnings.catch_warnings():
-            # The first gradient in a process is taken in a thread without a context; torch helps itself, and says so.
+            # The first gradient in a process runs in a thread without a CUDA context; torch creates one and warns.
             warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
             for _ in range(WARM_UP):
                 function(**static)
@@ -78,5 +78,5 @@ class Recorder:
 
 @functools.cache
 def _stream(device: int) -> torch.cuda.Stream:
-    """The one stream on which a GPU records everything: cuBLAS keeps memory for every stream it has ever seen."""
+    """The stream for all recordings on a GPU. There is only one, because cuBLAS allocates memory for every stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here

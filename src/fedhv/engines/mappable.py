@@ -1,4 +1,4 @@
-"""Whether a model can be mapped over a stack of clients: found out by trying it on two clients of two examples each."""
+"""A test whether a model can be mapped over a stack of clients, with two clients of two examples each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CLIENTS, EXAMPLES = 2, 2
 
 
 def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> str | None:
-    """Why `vmap` cannot map a problem's model and losses over clients; None where it can.
+    """Why `vmap` cannot map a problem's model and losses over clients; None if it can.
 
-    Typical reasons are a branch that looks at the data, `.item()`, a buffer that is written in place, or an
-    operation that torch cannot batch. What is tried is what the stacked engine does, forward and backward, on the
-    device and in the precision of the run, with a stack as small as stacks can be; a random draw leaves no trace.
+    Typical reasons are a branch that depends on the data, `.item()`, a buffer that is written in place, or an operation
+    that torch cannot batch. The test runs the stacked engine's forward and backward pass, on the device and in the
+    precision of the run, with the smallest possible stack. It restores the state of the random generators.
     """
     device = torch.device(device)
     client = Client(_few(problem), device)
@@ -53,13 +53,13 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
                 return "its gradient in a stack is not the gradient of a client alone"
             if _mixes(client, theta[0].detach(), batch.inputs):
                 return "its examples depend on one another within a minibatch"
-    except Exception as error:  # whatever a user's model may raise under vmap is the answer
+    except Exception as error:  # a user's model may raise any exception under vmap
         return reason(error)
     return None
 
 
 def why_not_bf16(problem: Problem, device: torch.device | str = "cpu") -> str | None:
-    """Why a single client's gradient cannot be computed under autocast to bfloat16; None where it can."""
+    """Why a client's gradient cannot be computed under autocast to bfloat16; None if it can."""
     device = torch.device(device)
     client = Client(_few(problem), device)
     try:
@@ -68,13 +68,13 @@ def why_not_bf16(problem: Problem, device: torch.device | str = "cpu") -> str | 
             weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=device)
             batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)])
             client.gradient(flatten(client.network.module), batch, weights, key=0)
-    except Exception as error:  # whatever a user's model may raise under autocast is the answer
+    except Exception as error:  # a user's model may raise any exception under autocast
         return reason(error)
     return None
 
 
 def _few(problem: Problem) -> Problem:
-    """The problem with as few examples as a trial needs: a device's memory may hold all of them only once."""
+    """The problem with the few examples that the test needs, because a device may hold all examples only once."""
     count = CLIENTS * EXAMPLES
     masks = problem.train.labelled
     usable = torch.arange(len(problem.train))
@@ -107,9 +107,9 @@ def _autocast(device: torch.device, precision: str) -> AbstractContextManager[ob
 
 
 def _differs(client: Client, stacked: torch.Tensor, theta: torch.Tensor, batch: Examples) -> bool:
-    """Whether a client's gradient in the stack is another one than alone: torch's rules for `vmap` have errors.
+    """Whether a client's gradient in the stack differs from its gradient alone: torch's rules for `vmap` have errors.
 
-    Gradients of models that draw from torch's generator cannot be compared, and those that are not finite are not.
+    Gradients are not compared if they are not finite, or if the model draws from torch's generator.
     """
     weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=theta.device)
     for j, mine in enumerate(stacked):
@@ -123,12 +123,12 @@ def _differs(client: Client, stacked: torch.Tensor, theta: torch.Tensor, batch: 
 
 
 def _drawn(device: torch.device) -> torch.Tensor:
-    """The state of the generator that a model on a device draws from."""
+    """The state of the generator of a device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
-    """Whether an example's outputs depend on the others beside it: stacks fill up minibatches, and mix clients."""
+    """Whether outputs of an example depend on other examples of the minibatch. Stacks pad minibatches."""
     alone = tree_map(lambda part: part[:1].expand_as(part).contiguous(), inputs)
     with torch.no_grad():
         pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)

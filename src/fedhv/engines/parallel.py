@@ -1,9 +1,9 @@
-"""The cohort divided among worker processes: one thread each, model and results in shared memory.
+"""The clients of a cohort in worker processes: one thread each, model and results in shared memory.
 
-Workers are forked once and live as long as the engine. They inherit the problem, so that examples are neither copied
-nor sent; for each client only its number and the round's few hyper-parameters travel. Answers are put together in the
-cohort's order, so that any number of workers gives the same bits as the sequential engine. Evaluations are divided
-among the workers as well, chunk by chunk of the test examples.
+Workers are forked once and run until the engine is closed. They inherit the problem, so examples are neither copied nor
+sent. A task for a worker holds only the client's number and the round's hyper-parameters. Replies are combined in the
+order of the cohort, so any number of workers gives the same bits as the sequential engine. Evaluation is divided among
+the workers in chunks of test examples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedhv.engines.base import Engine
-from fedhv.engines.shared import Board, Note, packed, shared_memory, unpacked
+from fedhv.engines.shared import Header, SharedBuffers, packed, shared_memory, unpacked
 from fedhv.problem.problem import Problem
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call, collect
@@ -29,35 +29,35 @@ from fedhv.support.pool import Pool, can_fork
 
 @dataclass(frozen=True)
 class ClientTask:
-    """The answer of the one client of this cohort, which has this position in the whole one.
+    """A request to one client. `cohort` holds this client only; `position` is its place in the whole cohort.
 
-    `kind` is the place of the request's class in the engine's list, which workers inherit: a class of a user's own need
-    not be importable.
+    `kind` indexes the engine's list of request classes. Workers inherit this list, so a user's class need not be
+    importable.
     """
 
     kind: int
-    note: Note
+    header: Header
     cohort: Cohort
     position: int
     memory: tuple[dict[str, Any], dict[str, Any]]
-    """What the client keeps, of this round and of the run."""
+    """What the client keeps for the round and for the run."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in error messages."""
         return f"Client {self.cohort.clients[0]} in round {self.cohort.round + 1}"
 
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """The model on a chunk of test examples: where it starts and how many they are at most."""
+    """The evaluation of the model on `chunk` test examples from `start` on; the last chunk may be smaller."""
 
     start: int
     chunk: int
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in error messages."""
         return f"The evaluation of test examples from {self.start}"
 
 
@@ -65,7 +65,7 @@ WorkerTask = ClientTask | EvaluationTask
 
 
 class Parallel(Engine):
-    """Answers with several processes; for CPUs, on systems that can fork."""
+    """Computes clients in several processes; for CPUs, on systems that can fork."""
 
     precisions = ("float32",)
 
@@ -82,51 +82,51 @@ class Parallel(Engine):
         if not can_fork():
             raise InputError("The engine 'parallel' needs a system that can fork. Use --engine sequential.")
         self.count = workers or usable_cores()
-        self._board = Board(places=2 * self.count)
+        self._buffers = SharedBuffers(places=2 * self.count)
         self._model = shared_memory(self.layout.d)
         """The model that is evaluated."""
         self._kinds: list[type[Request]] = []
         self._pool = Pool(self._start, self.count, fork=True, warn=self.notes.append, remedy="Try --engine sequential.")
 
     def _start(self) -> Callable[[WorkerTask], Any]:
-        """In a worker, before its first task."""
+        """Called in a worker before its first task."""
         torch.set_num_threads(1)
         return self.compute
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, as many at a time as there are workers."""
-        kind, new = type(call.request), self._board.make_room(call.request, self.layout)
+        """The replies of the cohort; each worker computes one client at a time."""
+        kind, new = type(call.request), self._buffers.grow(call.request, self.layout)
         if kind not in self._kinds:
             self._kinds.append(kind)
             new = True
         if new:
-            self._pool.close()  # workers see only what was there when they were forked; new ones start when needed
+            self._pool.close()  # a worker sees only what existed when it was forked; new ones start when needed
         return collect(call, self.layout, self._answers(call), self.client.holding)
 
     def _answers(self, call: Call) -> Iterator[Reply]:
-        """The answers in the cohort's order."""
-        note, kind = self._board.post(call.request), self._kinds.index(type(call.request))
+        """The replies in the order of the cohort."""
+        header, kind = self._buffers.write_request(call.request), self._kinds.index(type(call.request))
 
         def task(position: int) -> WorkerTask:
             k = call.cohort.clients[position]
             kept = (packed(call.memories[k].round), packed(call.memories[k].run))
-            return ClientTask(kind, note, replace(call.cohort, clients=[k]), position, kept)
+            return ClientTask(kind, header, replace(call.cohort, clients=[k]), position, kept)
 
         for position, (answer, memory) in enumerate(self._computed(task, len(call.cohort))):
             if memory is not None:
                 call.memories[call.cohort.clients[position]] = Memory(*map(unpacked, memory))
-            yield self._board.taken(call.request.reply, answer, position)
+            yield self._buffers.read_reply(call.request.reply, answer, position)
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Losses and scores of the test examples, their chunks divided among the workers."""
+        """Losses and scores of the test examples, in chunks that are divided among the workers."""
         starts = range(0, len(self._test), chunk)
         self._model.copy_(model)
         parts = self._computed(lambda position: EvaluationTask(starts[position], chunk), len(starts))
         return (torch.tensor(part, dtype=torch.float64) for part in parts)
 
     def _computed(self, task: Callable[[int], WorkerTask], count: int) -> Iterator[Any]:
-        # A place on the board is free again once the answer that lay there has been summed.
-        return self._pool.results(task, count, ahead=self._board.places, name=lambda number: task(number).name)
+        # A place in the buffers is free once its reply has been summed.
+        return self._pool.results(task, count, ahead=self._buffers.places, name=lambda number: task(number).name)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -139,15 +139,15 @@ class Parallel(Engine):
         return self._pool.pids
 
     def compute(self, task: WorkerTask) -> Any:
-        """In a worker: the small part of what a task gives; the large part is on the board."""
+        """Called in a worker: returns the small part of a task's result; the large part is in the shared buffers."""
         try:
             match task:
-                case ClientTask(kind, note, cohort, position, kept):
+                case ClientTask(kind, header, cohort, position, kept):
                     (client,) = cohort.clients
-                    call = Call(self._board.posted(self._kinds[kind], note), cohort)
+                    call = Call(self._buffers.read_request(self._kinds[kind], header), cohort)
                     call.memories[client] = memory = Memory(*map(unpacked, kept))
                     before = _versions(memory)
-                    reply = self._board.put(self.client.answer(call, client), position)
+                    reply = self._buffers.write_reply(self.client.answer(call, client), position)
                     changed = _versions(memory) != before
                     return reply, (packed(memory.round), packed(memory.run)) if changed else None
                 case EvaluationTask(start, chunk):
@@ -159,5 +159,5 @@ class Parallel(Engine):
 
 
 def _versions(memory: Memory) -> list[tuple[str, int, int]]:
-    """Which tensors a client keeps, in which version: a script may replace one, or change it in place."""
+    """The tensors that a client keeps and their versions; a script may replace one, or change it in place."""
     return [(n, id(v), v._version) for kept in (memory.round, memory.run) for n, v in kept.items()]

@@ -1,4 +1,4 @@
-"""How much is computed at once on a GPU: as much as fits into its memory, which is found out by trying."""
+"""Portions: how much is computed at once on a GPU. A portion is halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 TOO_SMALL = (
-    "The GPU's memory is too small for this. Play fewer runs at a time (--jobs), or use a smaller batch size or "
+    "The GPU's memory is too small for this. Compute fewer runs at a time (--jobs), or use a smaller batch size or "
     "--device cpu."
 )
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU's memory was short: torch's allocator has an error of its own for it, libraries only say so."""
+    """Whether a GPU ran out of memory. Torch's allocator has its own exception; libraries only have a message."""
     return any(
         isinstance(cause, torch.cuda.OutOfMemoryError)
         or (isinstance(cause, RuntimeError) and any(sign in str(cause) for sign in ("out of memory", "ALLOC_FAILED")))
@@ -31,7 +31,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def gpu_memory(error: str = TOO_SMALL) -> Iterator[None]:
-    """Where memory that runs short is nothing that smaller portions could help: the user is told this."""
+    """Turn a shortage of GPU memory that smaller portions cannot solve into this error."""
     try:
         yield
     except RuntimeError as short:
@@ -41,13 +41,13 @@ def gpu_memory(error: str = TOO_SMALL) -> Iterator[None]:
 
 
 class Portion:
-    """A size that is halved, with a note, whenever memory runs short.
+    """A size that is halved, with a message, when memory runs out.
 
     Args:
-        size: To begin with.
-        note: What the user is told, with a place `{size}` for the new one.
-        error: What the user is told when not even one fits.
-        notes: Where notes go.
+        size: The initial size.
+        note: The message, with `{size}` for the new size.
+        error: The error if a portion of one does not fit.
+        notes: The list that receives the messages.
     """
 
     def __init__(self, size: int, note: str, error: str, notes: list[str]) -> None:
@@ -56,9 +56,9 @@ class Portion:
     def __call__(
         self, total: int, compute: Callable[[int], T], release: Callable[[], None] = torch.cuda.empty_cache
     ) -> T:
-        """What `compute` gives for at most so many at once, out of `total`.
+        """The result of `compute(size)`, with at most `total` at once.
 
-        `release` gives back whatever memory the caller keeps for later.
+        `release` frees memory that the caller keeps for later.
         """
         while True:
             size = min(self.size, total)
@@ -69,7 +69,7 @@ class Portion:
                     raise
                 if size <= 1:
                     raise FedHVError(self._error) from None
-            # Only here, behind the handler, nothing holds the memory of the failed attempt any more but cycles.
+            # Only after the handler is the memory of the failed attempt free, except for reference cycles.
             gc.collect()
             release()
             self.size = (size + 1) // 2

@@ -1,9 +1,8 @@
 r"""Differential privacy of the reported losses: clip, add Gaussian noise, and account for the whole run.
 
 A client clips every one of its m mean losses to $[0, C]$ and adds $\mathcal N(0, \sigma^2)$ to each with
-$\sigma = z\,C\sqrt m$: two reports of one client differ by at most $C\sqrt m$ in Euclidean norm, whatever its examples
-are, so $z$ is the noise multiplier of the Gaussian mechanism. What is negative after that is set to 0, which costs no
-privacy.
+$\sigma = z\,C\sqrt m$. Two reports of one client differ by at most $C\sqrt m$ in Euclidean norm for any examples, so
+$z$ is the noise multiplier of the Gaussian mechanism. Negative values are then set to 0, which costs no privacy.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class ReportPrivacy:
     """Clips and noises the losses that a client reports.
 
     Attributes:
-        clip: C, the largest loss that is reported; take one a little above what a task's loss can sensibly be.
-        noise: z, the noise multiplier; 0 clips alone and promises nothing.
+        clip: C, the largest reported loss; choose it a little above the largest plausible loss of a task.
+        noise: z, the noise multiplier; 0 only clips and gives no guarantee.
     """
 
     clip: float
@@ -51,25 +50,25 @@ class ReportPrivacy:
     def protect_losses(self, losses: Tensor, rng: np.random.Generator) -> Tensor:
         """The report that may leave the client."""
         noise = rng.standard_normal(len(losses)) * self.sigma(len(losses))
-        clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass and tell
+        clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass the clamp
         return (clipped + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
 
     def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
-        """A reply with its report protected; replies without one are as they were."""
+        """A reply with its report protected. Replies without a report are unchanged."""
         reports = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "report"]
         held = {name: value for name in reports if (value := getattr(reply, name)) is not None}
         protected = {name: self.protect_losses(value, rng) for name, value in held.items()}
-        # How many labels a report is from says something about the examples: only whether there are any leaves.
+        # The number of labels reveals something about the examples; only whether there are any is sent.
         counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
         bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}
         return replace(reply, **protected, **bare) if protected or bare else reply
 
 
 class PrivateReports(Sequential):
-    """The simulator's readable engine with protected reports, for studies of what the noise does.
+    """The sequential engine with protected reports, for studies of the effect of noise.
 
-    The noise comes from the run's seed, so that a study can be repeated. Nodes of a real federation draw it from
-    their own entropy: whoever knows the seed could take it away again.
+    The noise comes from the run's seed, so a study can be repeated. Nodes of a real federation draw it from their own
+    entropy, because the noise can be removed if the seed is known.
     """
 
     def __init__(self, problem: Problem, privacy: ReportPrivacy) -> None:
@@ -77,7 +76,7 @@ class PrivateReports(Sequential):
         self.privacy = privacy
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, their reports protected."""
+        """The replies of the cohort, with protected reports."""
         answers = (
             self.privacy.protect(self.client.answer(call, k), call.cohort.stream(Purpose.PRIVACY, k))
             for k in call.cohort.clients
@@ -87,7 +86,7 @@ class PrivateReports(Sequential):
 
 @dataclass(frozen=True)
 class Privately(Choice):
-    """Where a run is computed: here, with protected reports. `fedhv.run(…, engine=privately(ReportPrivacy(3, 1)))`."""
+    """The choice of a simulation with protected reports: `fedhv.run(…, engine=privately(ReportPrivacy(3, 1)))`."""
 
     privacy: ReportPrivacy | None = None
 
@@ -98,7 +97,7 @@ class Privately(Choice):
 
     @property
     def fixes(self) -> dict[str, Any]:
-        """Clip and noise: other ones are another run."""
+        """Clip and noise affect the results."""
         return {"reports": toml.as_tables(self.privacy)}
 
 
@@ -120,7 +119,7 @@ class Spent:
             It holds where each draw is uniform from all N, as in the simulator by default. Over Flower it is from the
             nodes that are there, which may be hardly more than M: count on `to_server` alone.
         delta: δ of both.
-        rounds_of_one: How many rounds the first ε allows a client.
+        rounds_of_one: The number of rounds of one client that `to_server` assumes.
     """
 
     to_server: float
@@ -138,18 +137,18 @@ def spent(
     delta: float = 1e-5,
     rounds_of_one: int | None = None,
 ) -> Spent:
-    """What the reports of a whole run spend, by Rényi accounting (the library dp-accounting).
+    """The privacy cost of the reports of a whole run, by Rényi accounting (the library dp-accounting).
 
-    Both numbers are for exchanging one client's examples for any others. They are about the reports alone: model
-    updates are a release of their own.
+    Neighbouring datasets differ in all examples of one client. Only the reports are accounted for, not the model
+    updates.
 
     Args:
-        privacy: What clients do to their reports.
-        rounds: T; where a round may be tried again, every attempt counts, since clients report in each.
+        privacy: The clipping and noise of the reports.
+        rounds: T. If rounds may be repeated, every attempt counts, because clients report in each.
         participants: M.
         clients: N.
         delta: δ.
-        rounds_of_one: How often one client takes part at most; by default it may be in every round.
+        rounds_of_one: The largest number of rounds of one client; by default all rounds.
     """
     for name, value in (("rounds", rounds), ("participants", participants), ("clients", clients)):
         if value < 1:
@@ -168,7 +167,7 @@ def spent(
     server = _epsilon(dp, alone, often, delta)
     if participants == clients:
         return Spent(server, server, delta, often)
-    # Who knows less learns no more; where noise is small, the bound of the sampled mechanism is the looser one.
+    # The second observer knows less, so its ε is at most the first. With little noise the sampled bound is looser.
     hidden = _epsilon(dp, dp.SampledWithoutReplacementDpEvent(clients, participants, alone), rounds, delta)
     return Spent(server, min(server, hidden), delta, often)
 

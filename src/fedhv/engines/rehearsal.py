@@ -1,4 +1,4 @@
-"""Before a run starts, its model is shown two examples: what does not fit is found while nothing is written yet."""
+"""A check of model, losses and scores on two examples before a run starts, when nothing has been written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedhv.support.errors import FedHVError, InputError
 
 
 def rehearse(problem: Problem) -> None:
-    """Refuse a model, loss or score that does not fit, or that no run of could be repeated."""
+    """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
     client = Client(problem)
     batch = client.ready(client.train_examples[:2])
     theta = flatten(client.network.module)
     buffers = {name: value.clone() for name, value in client.network.module.named_buffers()}
-    with torch.random.fork_rng(devices=[]):  # a draw leaves no trace
+    with torch.random.fork_rng(devices=[]):  # restores the generator
         _evaluates(client, theta, batch)
         with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
@@ -35,8 +35,8 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
             outputs = client.network(theta, batch.inputs, training=False)
         if not torch.equal(torch.get_rng_state(), drawn):
             raise InputError(
-                "The model should draw random numbers only in training mode, or no report and no evaluation could be "
-                "repeated. Found draws in evaluation mode; for dropout use nn.Dropout or F.dropout(…, self.training)."
+                "The model should draw random numbers only in training mode; otherwise reports and evaluations cannot "
+                "be repeated. Found draws in evaluation mode. Use nn.Dropout or F.dropout(…, self.training)."
             )
         for task, output in zip(tasks, outputs, strict=True):
             if task.outputs is not None and tuple(output.shape) != (len(batch), task.outputs):
@@ -57,18 +57,18 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
 
 
 def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
-    """Buffers that a forward pass changes are no parameters: one client's would leak into the next one's work."""
+    """Reject buffers that a forward pass changes: they are not parameters and would leak from client to client."""
     for name, value in module.named_buffers():
         if name not in before or not _same(value, before[name]):
             raise InputError(
-                f"The model's buffer '{name}' should stay as it is. Found that a forward pass changes it: it is not "
-                "averaged, and one client's would reach the next. Use a layer without such a state (no spectral norm, "
-                "no running statistics)."
+                f"The model's buffer '{name}' should not change. Found that a forward pass changes it: buffers are not "
+                "averaged and would leak from client to client. Use a layer without such a state (no spectral norm, no "
+                "running statistics)."
             )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    """Whether two buffers hold the same; nan is what it was."""
+    """Whether two buffers are equal; NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(((a == b) | ((a != a) & (b != b))).all())
@@ -76,7 +76,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 @contextmanager
 def _one_line(expected: str) -> Iterator[None]:
-    """What goes wrong in somebody's model, loss or score, as bad input; the exception itself stays its cause."""
+    """Turn an exception in a user's model, loss or score into an input error; the exception is its cause."""
     try:
         yield
     except (FedHVError, MemoryError):

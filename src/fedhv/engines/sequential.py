@@ -1,4 +1,4 @@
-"""One client after the other in this process: the readable yardstick of every other engine."""
+"""One client after the other in this process: the simple engine that others are tested against."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedhv.protocol.request import Replies
 
 
 class Sequential(Engine):
-    """Loops over the cohort."""
+    """Computes the clients of a cohort one after the other."""
 
     precisions = ("float32", "tf32", "bf16")
 
@@ -22,6 +22,6 @@ class Sequential(Engine):
             self.client.network = Bfloat16(self.client.network, self.device)
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, one client after the other."""
+        """The replies of the cohort, one client after the other."""
         answers = (self.client.answer(call, k) for k in call.cohort.clients)
         return collect(call, self.layout, answers, self.client.holding)

@@ -1,12 +1,12 @@
-"""The whole cohort as one batched computation: `vmap` of the one client definition.
+"""The whole cohort as one batched computation: `vmap` of the client's functions.
 
-The scripts of all clients of all runs that wait at the same time are advanced in step, and what they wait for is
-computed together. Local training and gradients are trajectories: a client's K steps from θ under some weights, stacked;
-on a GPU a round is compiled once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report
-at the same θ, so theirs is one plain batch.
+The scripts of all clients of all runs are advanced in step, and their pending computations are computed together. Local
+training and gradients are trajectories: K steps of a client from θ with given weights. Trajectories are stacked. On a
+GPU a round is compiled once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report at the
+same θ, so their examples are one batch.
 
-What a model draws (dropout) follows from a key for every client and step, as on the other engines: it does not depend
-on which trajectories are stacked together.
+Random draws of a model (dropout) are functions of a key for every client and step, as on the other engines. They do not
+depend on which trajectories are stacked together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.engines.ahead import Ahead
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
@@ -31,7 +30,8 @@ from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
-from fedhv.engines.trajectories import Shape, Trajectory
+from fedhv.engines.prefetch import Prefetcher
+from fedhv.engines.trajectories import StackShape, Trajectory
 from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -43,14 +43,14 @@ from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, Losses, Member, Script
 
 Waiting = tuple[Computation, Member]
-"""A computation that a client's script waits for."""
+"""A pending computation of a client's script."""
 
 SCALARS = 360_000_000
-"""So many parameters of stacked models fill a GPU; more at once would only take more memory."""
+"""The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
 
 
 class Stacked(Engine):
-    """Steps all clients at once. Made for GPUs; on a CPU it is a loop's equal, and faster for small dense models."""
+    """Computes all clients at once. For GPUs; on a CPU it is as fast as a loop, and faster for small dense models."""
 
     precisions = ("float32", "tf32", "bf16")
 
@@ -65,24 +65,24 @@ class Stacked(Engine):
         on_gpu = self.device.type == "cuda"
         self._plain = self.client.network.module
         self.obstacle: str | None = None
-        """Why clients are computed one after the other, where the stack failed."""
+        """Why clients are computed one after the other, if the stack failed."""
         self.client.network.module = with_mappable_layers(self._plain)
         if on_gpu and precision != "float32" and importlib.util.find_spec("triton"):
             self.client.network.module = with_stacked_kernels(self.client.network.module)
         self.compiles = on_gpu if compiled is None else compiled
         self._gradient = Compiled(self._gradients) if self.compiles else self._gradients
-        self.foresees = on_gpu
+        self.prefetches = on_gpu
         self._recorder = Recorder(self.device)
-        self._sizes: dict[Shape, set[int]] = {}
+        self._sizes: dict[StackShape, set[int]] = {}
         self._largest = int(problem.clients.sizes.max())
-        self._ahead = Ahead(problem)
+        self._prefetcher = Prefetcher(problem)
         self.most = Portion(
             SCALARS // self.layout.d,
             "GPU memory is short: trajectories are computed {size} at a time.",
             "One client does not fit into the GPU's memory. Use a smaller batch size.",
             self.notes,
         )
-        """So many trajectories are computed at once."""
+        """The number of trajectories that are computed at once."""
         self._compressions = Portion(
             SCALARS,
             "GPU memory is short: the gradients of {size} clients at a time are compressed.",
@@ -93,19 +93,19 @@ class Stacked(Engine):
     # --- scripts --------------------------------------------------------------------------------------------
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, in one computation."""
+        """The replies of the cohort, in one computation."""
         return self.ask_together([call])[0]
 
     def ask_together(self, calls: Sequence[Call]) -> list[Replies]:
-        """The answers to several runs' requests, what their clients compute stacked together."""
+        """The replies to the requests of several runs, with all their clients in one stack."""
         pieces = [parts(call.cohort.clients) for call in calls]
         if any(len(each) > 1 for each in pieces):
-            self.foresees = False  # parts of a cohort are not what the next round will ask for
+            self.prefetches = False  # the next round draws for a whole cohort, not for parts of it
             return [self._collected([call], [each])[0] for call, each in zip(calls, pieces, strict=True)]
         return self._collected(calls, pieces)
 
     def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
-        """The calls' replies, from the answers of one part of every cohort after the other."""
+        """The combined replies of the calls; the cohorts are computed in parts."""
         collectors = [Collector(call, self.layout, self.client.holding) for call in calls]
         for some in zip(*pieces, strict=True):
             answers = self._answers(calls, some)
@@ -114,7 +114,7 @@ class Stacked(Engine):
         return [collector.replies() for collector in collectors]
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
-        """The replies of some clients of every call, their scripts advanced in step."""
+        """The replies of some clients of every call. Their scripts are advanced in step."""
         members = [(call, self.client.member(call, k)) for call, some in zip(calls, clients, strict=True) for k in some]
         scripts: list[Script] = [call.request.answer(me) for call, me in members]
         replies: list[Any] = [None] * len(scripts)
@@ -135,7 +135,7 @@ class Stacked(Engine):
         return [[next(following) for _ in some] for some in clients]
 
     def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
-        """The results of computations of many clients: equal kinds together."""
+        """The results of pending computations; those of the same kind are computed together."""
         kinds: dict[Any, list[int]] = {}
         for i, (work, me) in enumerate(waiting):
             kinds.setdefault(self._kind(work, me), []).append(i)
@@ -160,7 +160,7 @@ class Stacked(Engine):
         return results
 
     def _kind(self, work: Computation, me: Member) -> tuple[Any, ...]:
-        """What computations must have in common to be computed together."""
+        """Computations with equal kind can be computed together."""
         match work:
             case Losses(at=theta):
                 return Losses, id(theta)
@@ -171,7 +171,7 @@ class Stacked(Engine):
         return (type(work),)
 
     def _moved(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
-        """The updates or gradients of trajectories of one shape; a stack that fails is computed in a simpler way."""
+        """The updates or gradients of trajectories of one shape. If a stack fails, a simpler way is used."""
         noted = len(self.notes)
         while self.obstacle is None:
             try:
@@ -180,28 +180,28 @@ class Stacked(Engine):
                 if not is_obstacle(error):
                     raise
                 why = reason(error)
-            # Behind the handler, where nothing holds the memory of the failed attempt any more.
+            # After the handler, when the memory of the failed attempt is free.
             self._simplify(why, noted)
         return [work.alone(self.client, me) for work, me in some]
 
     def _simplify(self, why: str, noted: int) -> None:
-        """Give up compilation, then CUDA graphs, then the stack; notes from `noted` on are about this failure."""
+        """Stop using compilation, then CUDA graphs, then the stack; messages from `noted` on are about this failure."""
         self._forget()
         if self.compiles:
             self.compiles, self._gradient = False, self._gradients
             self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
         elif self._recorder.records:
-            self._recorder = Recorder(torch.device("cpu"))  # which just calls what it is given
+            self._recorder = Recorder(torch.device("cpu"))  # calls functions without recording
             self.notes.append(f"The stack is computed without CUDA graphs, which failed: {why}.")
         else:
-            self.obstacle, self.foresees = why, False
+            self.obstacle, self.prefetches = why, False
             self.client.network.module = self._plain
             if self.precision == "bf16":
                 self.client.network = Bfloat16(self.client.network, self.device)
             self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
 
     def measured(self) -> dict[str, Any]:
-        """That clients are computed one after the other, in the history of the rounds where it is so."""
+        """Whether clients are computed one after the other, for the history."""
         return {} if self.obstacle is None else {"engine": "sequential"}
 
     def _stacked(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
@@ -222,7 +222,7 @@ class Stacked(Engine):
         return list(found.unbind())
 
     def _compress(self, some: Sequence[Waiting]) -> list[Compressed]:
-        """What clients send of their task gradients, compressed together as far as memory allows."""
+        """The clients' compressed task gradients, computed together as far as memory allows."""
 
         def made(most: int) -> list[Compressed]:
             found: list[Compressed] = []
@@ -310,12 +310,12 @@ class Stacked(Engine):
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _compute(self, stack: Sequence[Trajectory], shape: Shape) -> Tensor:
-        """Δθ of every trajectory (or its gradient, for single ones), in pieces that fit into memory."""
+    def _compute(self, stack: Sequence[Trajectory], shape: StackShape) -> Tensor:
+        """Δθ of every trajectory (its gradient for single ones), in pieces that fit into memory."""
         run = self._function(shape)
 
         def moved(most: int) -> Tensor:
-            with torch.random.fork_rng(devices=[]):  # what torch's generator draws leaves no trace
+            with torch.random.fork_rng(devices=[]):  # restores torch's generator
                 return torch.cat(
                     [
                         self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
@@ -324,19 +324,19 @@ class Stacked(Engine):
                 )
 
         result = self.most(len(stack), moved, self._forget)
-        if self.foresees:
-            self._ahead.foresee(stack, shape)
+        if self.prefetches:
+            self._prefetcher.prefetch(stack, shape)
         return result
 
     def _forget(self) -> None:
-        """Give back the memory of everything that was recorded."""
+        """Release the memory of all recordings."""
         self._recorder.forget()
         self._sizes.clear()
 
-    def _filled(self, stack: Sequence[Trajectory], shape: Shape) -> Sequence[Trajectory]:
-        """The stack, filled up to a size that is compiled already where that is less than twice the work.
+    def _filled(self, stack: Sequence[Trajectory], shape: StackShape) -> Sequence[Trajectory]:
+        """The stack, padded to a size that is already compiled if that less than doubles the work.
 
-        Runs of a study end one after the other, and a new size costs a compilation.
+        Runs of a study end one after the other, and every new size needs a compilation.
         """
         sizes = self._sizes.setdefault(shape, set())
         size = min((known for known in sizes if len(stack) <= known <= 2 * len(stack)), default=len(stack))
@@ -344,18 +344,18 @@ class Stacked(Engine):
             sizes.add(size)
         return [*stack, *[stack[-1]] * (size - len(stack))]
 
-    def _inputs(self, stack: Sequence[Trajectory], shape: Shape) -> dict[str, Tensor]:
-        """Everything that the computation of one stack reads, as tensors of fixed shape."""
+    def _inputs(self, stack: Sequence[Trajectory], shape: StackShape) -> dict[str, Tensor]:
+        """All inputs of the computation of one stack, as tensors of fixed shape."""
         b = shape.batch_size
-        draws = [self._ahead.of(t, shape) for t in stack]
+        draws = [self._prefetcher.of(t, shape) for t in stack]
         index = np.zeros((shape.minibatches, len(stack), b), np.int64)
         shares = np.zeros((len(stack), b), np.float32)
         for j, (t, (positions, _)) in enumerate(zip(stack, draws, strict=True)):
-            # A client with fewer examples than a minibatch repeats its first one, which then has no share.
+            # A client with fewer examples than a minibatch repeats its first example with share 0.
             size = positions.shape[1]
             index[: len(positions), j] = self.problem.clients[t.client][_padded(positions, b)]
             shares[j, :size] = 1 / size
-        # For draws that keys do not cover: at least they repeat where the stack is the same.
+        # For draws that keys do not cover: they repeat if the stack is the same.
         torch.manual_seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part))
         inputs: dict[str, Tensor] = {
             "theta": torch.stack([t.model for t in stack]),
@@ -384,8 +384,8 @@ class Stacked(Engine):
             inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
         return inputs
 
-    def _function(self, shape: Shape) -> Callable[..., Tensor]:
-        """The computation of a stack, as a function of its inputs alone."""
+    def _function(self, shape: StackShape) -> Callable[..., Tensor]:
+        """The computation of a stack as a function of its inputs."""
 
         def run(
             theta: Tensor,
@@ -435,9 +435,9 @@ class Stacked(Engine):
 
 
 def _evenly(many: Any, most: int) -> list[Any]:
-    """A sequence in parts of at most so many; sizes differ by one at most, the largest first.
+    """A sequence in parts of at most `most`. Sizes differ by at most one, the largest first.
 
-    Smaller ones are filled up to it, so that one size is compiled.
+    Smaller parts are padded to the largest, so that one size is compiled.
     """
     count = -(-len(many) // most)
     bounds = [-(-len(many) * i // count) for i in range(count + 1)]
@@ -445,7 +445,7 @@ def _evenly(many: Any, most: int) -> list[Any]:
 
 
 def _term(kind: tuple[Any, ...], i: int, tensors: dict[str, Tensor]) -> Term:
-    """A stacked term, from its class, its numbers and its tensors among the inputs of a computation."""
+    """A stacked term from its class, its numbers and its tensors in the inputs of a computation."""
     cls, numbers = kind
     prefix = f"term{i}_"
     own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""What the clients of a stack compute, one by one: steps from a model under some weights."""
+"""Trajectories: the local steps or the single gradient of one client in a stack."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedhv.protocol.script import Descend, Gradient, Member
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What one client is to compute: K steps from a model under some weights, or a single gradient there.
+    """The work of one client: K steps from a model with given weights, or a single gradient.
 
     Attributes:
-        cohort: Whose member the client is; fixes the round, the seed and the hyper-parameters.
+        cohort: The client's cohort, with the round, the seed and the local training.
         client: k.
         model: θ.
         weights: w.
-        part: Which part of the client's random stream.
-        steps: How many gradients it computes.
+        part: The part of the client's random streams.
+        steps: The number of gradients.
         single: Whether it is a single gradient.
         first: The gradient of the first step, where it is known already.
         terms: Of the local objective beside the tasks' losses.
@@ -63,7 +63,7 @@ class Trajectory:
             batch_size=b,
         )
 
-    def shape(self, largest: int) -> Shape:
+    def shape(self, largest: int) -> StackShape:
         """Trajectories of one shape can be stacked; `largest` is the number of examples of the largest client."""
         local, known = self.cohort.local, self.first is not None
         steps = 1 if self.single else local.steps_of(largest) - known
@@ -71,12 +71,12 @@ class Trajectory:
         unequal = local.epochs is not None and not self.single
         keeps = local.keep_state and not self.single
         b = self.batch_size or local.batch_size
-        return Shape(steps, b, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state))
+        return StackShape(steps, b, local.rule, self.single, known, kinds, local.clip, unequal, keeps, bool(self.state))
 
 
 @dataclass(frozen=True)
-class Shape:
-    """All that trajectories in one stack must have in common; learning rates may differ."""
+class StackShape:
+    """What all trajectories of one stack must share. Learning rates may differ."""
 
     minibatches: int
     batch_size: int
@@ -86,8 +86,8 @@ class Shape:
     terms: tuple[tuple[Any, ...], ...] = ()
     clip: float | None = None
     unequal: bool = False
-    """Whether clients make different numbers of steps; those that are through wait."""
+    """Whether clients make different numbers of steps; those that have finished stay unchanged."""
     keeps: bool = False
-    """Whether the optimiser's state is wanted beside the update."""
+    """Whether the optimiser's state is returned with the update."""
     resumes: bool = False
-    """Whether the optimiser goes on from an earlier round."""
+    """Whether the optimiser continues from an earlier round."""

@@ -1,4 +1,4 @@
-"""FedHV and its baselines on Flower: in its simulation, and as SuperLink and SuperNodes on real machines.
+"""Methods on Flower: its simulation, and SuperLink with SuperNodes on real machines.
 
 client_app(load)          the ClientApp of a node with your model, tasks and data
 server_app(load)          the ServerApp that runs a method and writes a run folder

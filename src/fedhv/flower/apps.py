@@ -52,24 +52,24 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class _Told(Log):
-    """Progress goes to the log; what the user should know also to whoever started the run."""
+    """Writes progress to the log; messages also go to the process that started the run."""
 
     def __init__(self, control: Path) -> None:
         super().__init__()
         self._control = control
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Something that the user should know."""
         tell(self._control, text)
-        super().say(text)
+        super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Whoever started the run sees that from its folder."""
+        """The process that started the run reads this from the folder."""
 
     def round(self, round: Round) -> None:
         """A round is over: only what went wrong is worth a line."""
         for refusal in round.refused:
-            self.say(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
+            self.message(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
 
 
 def load(context: Context) -> Problem:

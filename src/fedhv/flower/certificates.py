@@ -134,7 +134,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _secret(path: Path, content: bytes) -> None:
-    """A file that nobody else may read, from the first byte on."""
+    """A file that only its owner may read, from the first byte on."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""How a ServerApp tells whoever started it that it runs and how it ended, even if it is killed.
+"""The state of a ServerApp for the process that started it: running, ended or killed.
 
 It holds a lock on `running` while it lives: locks go with their process, however that ends. What it came to stands in
 `outcome.json`.
@@ -23,7 +23,7 @@ RUNNING, OUTCOME, SAID = "running", "outcome.json", "said"
 @contextmanager
 def reporting(folder: Path) -> Iterator[None]:
     """The server's side: hold the lock, and write down how it ended."""
-    # It has its lock before it has its name: whoever sees it and finds it unlocked knows that the server is gone.
+    # It is locked before it gets its name: if it exists and is unlocked, the server has ended.
     unnamed = folder / f".{RUNNING}-{os.getpid()}"
     with unnamed.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -65,7 +65,7 @@ class Nodes(Engine):
 
     @property
     def population(self) -> Any:
-        """Nodes come and go: whoever samples a cohort asks who is there."""
+        """A function that returns the available nodes, because nodes come and go."""
         return self.present
 
     def present(self) -> Sequence[int]:

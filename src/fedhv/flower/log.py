@@ -16,14 +16,14 @@ class Log(Observer):
     def __init__(self) -> None:
         self._label, self._rounds = "", 0
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Something that the user should know."""
         log(INFO, "%s", text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
         """A run starts, or goes on."""
         self._label, self._rounds = label, rounds
-        self.say(f"{label}: {rounds} rounds{f', going on after round {done}' if done else ''}")
+        self.message(f"{label}: {rounds} rounds{f', going on after round {done}' if done else ''}")
 
     def round(self, round: Round) -> None:
         """A round is over."""
@@ -33,4 +33,4 @@ class Log(Observer):
             text += f", mean {round.evaluation.mean_accuracy:.1f} %, worst {round.evaluation.worst_accuracy:.1f} %"
         for refusal in round.refused:
             text += f"; left out client {refusal.client}: {refusal.reason}"
-        self.say(text)
+        self.message(text)

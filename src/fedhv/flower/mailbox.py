@@ -53,7 +53,7 @@ class Mailbox:
         return list(sent)
 
     def take(self, seconds: float) -> list[Message]:
-        """The replies that have arrived, or the first that arrive within so many seconds."""
+        """The replies that have arrived, or the first that arrive within the given seconds."""
         self._look()
         found: list[Message] = []
         end = time.monotonic() + seconds
@@ -69,7 +69,7 @@ class Mailbox:
                 found.append(arrived)
 
     def _look(self) -> None:
-        """See to it that somebody looks for replies."""
+        """Start the thread that polls for replies, if it does not run."""
         walk = self._walk
         if walk is not None and walk.is_alive():
             if time.monotonic() - walk.since < STUCK:

@@ -1,4 +1,4 @@
-"""What a node has, and what a server has: their parts of a problem that nobody holds as a whole."""
+"""The parts of a problem on a node and on the server; no process holds the whole problem."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Server:
     norm: Norm = "refuse"
 
     def problem(self) -> Problem:
-        """The problem as the server sees it: so many clients, and nothing of what they hold."""
+        """The problem on the server: the number of clients, without their examples."""
         if self.nodes < 1:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
         test = checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))

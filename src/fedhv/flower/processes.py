@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from fedhv.support.errors import FedHVError
-from fedhv.support.signals import held_back
+from fedhv.support.signals import deferred_signals
 
 GRACE = 5.0
 """Seconds between asking a process to end and making it end."""
@@ -25,7 +25,7 @@ STARTING = 300.0
 """Seconds that a server has to open its port."""
 PORTS = range(20000, 32000)
 MARK = "FEDHV_PROCESSES"
-"""The variable of the environment by which all that was started is found again, whoever its parent is by now."""
+"""The environment variable that identifies all started processes, even if their parent has changed."""
 _DIE_WITH_PARENT = 1
 """Linux' PR_SET_PDEATHSIG."""
 
@@ -43,14 +43,14 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process; what it prints goes to a file."""
-        with self.log(name).open("ab") as log, held_back():
+        with self.log(name).open("ab") as log, deferred_signals():
             self.running[name] = self._popen(command, log, subprocess.STDOUT)
 
     def ask(self, command: Sequence[str], seconds: float) -> tuple[int, str, str]:
         """The exit code, output and error output of a command that ends by itself, within bounds."""
         asked: subprocess.Popen[bytes] | None = None
         try:
-            with held_back():
+            with deferred_signals():
                 asked = self._popen(command, subprocess.PIPE, subprocess.PIPE)
             out, err = asked.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -155,7 +155,7 @@ def executable(name: str) -> str:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody uses, from below the range that outgoing connections take theirs from."""
+    """Free ports, below the range of outgoing connections."""
     choose, sockets, found = random.SystemRandom(), [], []
     try:
         for _ in range(50 * count):

@@ -1,4 +1,4 @@
-"""Who is there: which node holds which partition. Nodes come and go; nobody is waited for without a bound."""
+"""The available nodes and their partitions. Nodes come and go; every wait has a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedhv.protocol.screening import TooFewReplies
 from fedhv.support.errors import InputError
 
 SILENCE = 10.0
-"""Seconds after which whoever waits for nodes says so; then it speaks four times more rarely."""
+"""Seconds before the first message about waiting for nodes; later messages have four times the interval."""
 PAUSE = 0.2
 """Seconds between two looks for nodes while waiting for them."""
 
@@ -64,7 +64,7 @@ class Roster:
         self.holdings: dict[int, Holding] = {}
         """How many examples and labels each partition has, as its node said."""
         self.notes: list[str] = []
-        """What the user should know; emptied by whoever shows it."""
+        """Messages for the user; the caller shows and removes them."""
         self._greeted: dict[int, float] = {}
         self._pending: dict[str, int] = {}
         self._objections: dict[int, str] = {}
@@ -104,7 +104,7 @@ class Roster:
             self._greeted[node] = now
 
     def gather(self, wanted: int) -> None:
-        """Wait until so many partitions are there, or until patience ends."""
+        """Wait until this number of partitions is available, or until the time limit."""
         end, said = time.monotonic() + self.patience.nodes, time.monotonic() + SILENCE
         self.refresh()
         while len(self.members) < wanted and time.monotonic() < end:
@@ -115,7 +115,7 @@ class Roster:
                 said += 4 * SILENCE
 
     def need(self, wanted: int) -> None:
-        """Wait for so many, and give up with the reason if they do not come."""
+        """Wait for this number of partitions; raise an error if they do not become available."""
         self.gather(wanted)
         if len(self.members) < wanted:
             why = "".join(f" Node {node}: {text}." for node, text in sorted(self._objections.items())[:5])

@@ -53,10 +53,10 @@ class Strategy(FlowerStrategy):
         server: What the server has, or a whole problem.
         setting: What the run does; by default that of a problem of one's own, see `fedhv.run`.
         override: `section.key=value` changes of the setting, such as `training.rounds=20`.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         patience: How long the server waits, for nodes and for replies.
         folder: Where the run is kept; every round is checkpointed, and a run that is there already goes on.
-        observer: Is told about progress.
+        observer: Receives progress.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Strategy(FlowerStrategy):
         except TooFewReplies as few:
             if self._alone:
                 raise
-            self._observer.say(f"{few} The round is dropped.")
+            self._observer.message(f"{few} The round is dropped.")
             return None, None
         assert self._finished is not None
         after = self._finished.state
@@ -277,7 +277,7 @@ class Strategy(FlowerStrategy):
         self.execution.record(finished)
         self._observer.round(finished)
         while self.engine.notes:
-            self._observer.say(self.engine.notes.pop(0))
+            self._observer.message(self.engine.notes.pop(0))
         return finished
 
 

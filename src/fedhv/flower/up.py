@@ -42,7 +42,7 @@ class Order:
         setting: A setting's name or TOML file.
         method: A method's name or "package.module:Class".
         nodes: N, one SuperNode for each client.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         out: The run's folder.
         reference: For FedHV, a file or a name in the setting; without one it is calibrated on the nodes.
         override: `section.key=value` changes of the setting.
@@ -50,7 +50,7 @@ class Order:
         data: The folder of the datasets.
         device: Of the nodes.
         tls: Encrypt, and let in only nodes whose keys are registered.
-        resume: Go on with the run in the folder.
+        resume: Continue the run in the folder.
         patience: How long the server waits.
         reports: What clients do to the losses that they report.
     """
@@ -96,13 +96,13 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     job = Job(setting, problem, method, order.seed, over_flower(None, reports=order.reports), order.out, given)
     check_folder(order.out, job.config(), order.resume)
     if read_summary(order.out) is not None:
-        observer.say(f"The run in {order.out} is finished already.")
+        observer.message(f"The run in {order.out} is finished already.")
         return read_finished(order.out)
     if order.reports is not None:
         calibrates = given is None and needs_reference(method)
         _say_what_is_spent(order.reports, setting, calibrates, observer)
     watch = _Watch(order.out, setting, method, order.seed)
-    observer.say(
+    observer.message(
         f"Starting a SuperLink and {order.nodes} SuperNodes on 127.0.0.1, "
         f"{'with TLS and node keys' if order.tls else 'without TLS'}."
     )
@@ -112,7 +112,7 @@ def up(order: Order, observer: Observer | None = None) -> Run:
                 _run(deployment, order, setting, watch, observer)
             except FedHVError:
                 deployment.keep_logs = True
-                observer.say(f"The logs are in {deployment.logs}")
+                observer.message(f"The logs are in {deployment.logs}")
                 raise
     except KeyboardInterrupt:
         raise Interrupted(f"Stopped after round {watch.done()} of {setting.training.rounds}.") from None
@@ -134,7 +134,7 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
                 missing.add(name)
                 if name == "superlink":
                     raise FedHVError(f"The SuperLink ended:\n{deployment.processes.tail(name)}")
-                observer.say(f"{name} has ended; the run goes on without it.")
+                observer.message(f"{name} has ended; the run goes on without it.")
             if not control.started() and time.monotonic() - submitted > STARTING:
                 tail = deployment.processes.tail("superlink")
                 raise FedHVError(f"The ServerApp did not start within {STARTING:g} s:\n{tail}")
@@ -145,7 +145,7 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
                 raise (InputError if outcome["code"] == InputError.exit_code else FedHVError)(outcome["error"])
             return
         if attempt < RESTARTS:
-            observer.say(f"The server died. Going on after round {watch.done()}.")
+            observer.message(f"The server died. Going on after round {watch.done()}.")
             deployment.free_nodes(run)
     raise FedHVError(f"The server died {1 + RESTARTS} times; the last time after round {watch.done()}.")
 
@@ -153,7 +153,7 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
 def _tell(control: Control, watch: _Watch, observer: Observer) -> None:
     """Pass on what is new."""
     for line in control.said():
-        observer.say(line)
+        observer.message(line)
     if watch.moved():
         observer.runs(watch.progress())
 
@@ -188,13 +188,13 @@ def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: boo
     """
     federation, rounds, rule = setting.federation, setting.training.rounds, setting.calibration
     if reports.noise == 0:
-        observer.say("Reports are clipped but not noised: nothing is promised about privacy.")
+        observer.message("Reports are clipped but not noised: nothing is promised about privacy.")
         return
     seeds = len(rule.seeds) if calibrates else 0
     before, attempts, again = rule.rounds * seeds, setting.server.attempts, RESTARTS * max(1, seeds)
     asked = (before + rounds + again) * attempts
     cost = spent(reports, rounds=asked, participants=federation.clients, clients=federation.clients)
-    observer.say(
+    observer.message(
         f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
         f"{f', after {before} rounds of calibration' if before else ''}) at most ε = {cost.to_server:.3g} towards the "
         f"server, and so towards anybody, at δ = {cost.delta:g}. This counts {asked} reports of a client: one in every "

@@ -311,7 +311,7 @@ def _float32(tensor: Tensor) -> np.ndarray:
 
 
 def _vector(content: RecordDict, name: str, shape: tuple[int, ...]) -> Tensor:
-    """A float32 array of a given shape, whatever a stranger put in its place."""
+    """A float32 array of a given shape; anything else is an error."""
     try:
         array: Array = content.array_records[ARRAYS][name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The methods, and how a name becomes one."""
+"""The methods, one file each, their parts, and the rules that compute task weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ METHODS: Registry[type[Method]] = Registry(
         "fedcmoo": "fedhv.methods.fedcmoo:FedCMOO",
     }
 )
-"""The paper's four, which `fedhv compare` compares by default; the others are in `RULES` and `CLIENT_SIDE`.
+"""The four methods of the paper, which `fedhv compare` compares by default; others are in `RULES` and `CLIENT_SIDE`.
 
 A class is imported when it is looked up. The names are the classes' `name`.
 """
@@ -51,7 +51,7 @@ CLIENT_SIDE: dict[str, str] = {
     "fedprox": "fedhv.methods.fedprox:FedProx",
     "scaffold": "fedhv.methods.scaffold:SCAFFOLD",
 }
-"""Methods that change what clients do, with uniform weights; where each is."""
+"""Methods that change local training, with uniform weights, and the location of each."""
 
 __all__ = [
     "CLIENT_SIDE",
@@ -74,7 +74,7 @@ __all__ = [
 
 
 def method_class(name: str) -> type[Method]:
-    """A method by its name, or a user's own as "package.module:Class"."""
+    """The class of a method by its name, or of a user's method as "package.module:Class"."""
     if name in METHODS:
         return METHODS[name]
     if name.startswith("torchjd:"):
@@ -92,12 +92,12 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_place(name: str) -> str | None:
-    """Where a method of this package is, as "package.module:Class"; None for any other."""
+    """The location of a method of this package, as "package.module:Class"; None for any other name."""
     return METHODS.places.get(name) or RULES.get(name) or CLIENT_SIDE.get(name)
 
 
 def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:
-    """A method with its hyper-parameters; an unknown one is an error that names the nearest known."""
+    """A method with its hyper-parameters. The error for an unknown one suggests the nearest known name."""
     cls, given = method_class(name), dict(parameters or {})
     known = [f.name for f in dataclasses.fields(cls) if f.init]
     for key in given:

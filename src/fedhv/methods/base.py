@@ -1,6 +1,6 @@
-"""A method is a conversation: it yields requests, is sent the replies, and returns the next state.
+"""The method interface. A round is a generator: it yields requests, receives replies, and returns the next state.
 
-It never knows who answers. `drive` plays the other side with anything that can answer a request.
+It does not depend on where clients are computed. `drive` runs it with any function that answers requests.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
 
 Conversation = Generator[Request, Any, "State"]
-"""Yields requests, is sent `Replies` of the matching kind, returns the next state."""
+"""The generator of one round: it yields requests, receives their `Replies`, and returns the next state."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All that a server carries from round to round.
+    """The server's state between rounds.
 
     Attributes:
         model: θᵗ, one flat vector.
         weights: wᵗ, the task weights.
-        memory: Whatever else the method needs in the next round, on the model's device; saved in checkpoints.
-        record: What the finished round should leave in the history; not needed to go on.
+        memory: Other tensors that the method needs in the next round, on the model's device; saved in checkpoints.
+        record: Entries of the finished round for the history; not needed to continue.
     """
 
     model: Tensor
@@ -55,13 +55,13 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     rates_of: ClassVar[str] = ""
-    """The method whose learning rates in a setting are this one's too, where the setting has none for it."""
+    """The method whose learning rates this one uses if a setting has none for it."""
 
     server_lr: float = 1.0
     local_lr: float = 0.1
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # NumPy's numbers, from a sweep, become Python's, which files and messages know
+        for each in fields(self):  # numbers of NumPy, for example from a sweep, become Python's for files and messages
             value = getattr(self, each.name)
             if isinstance(value, np.generic):
                 object.__setattr__(self, each.name, value.item())
@@ -72,7 +72,7 @@ class Method(ABC):
 
     @property
     def label(self) -> str:
-        """The name that runs and tables show."""
+        """The name in runs and tables."""
         return self.name or type(self).__name__
 
     def start(self, model: Tensor, tasks: int) -> State:
@@ -80,19 +80,19 @@ class Method(ABC):
         return State(model, torch.full((tasks,), 1 / tasks))
 
     def check(self, tasks: int) -> None:  # noqa: B027 — most hyper-parameters suit any number of tasks
-        """Refuse hyper-parameters that do not suit so many tasks."""
+        """Reject hyper-parameters that do not fit this number of tasks."""
 
     @abstractmethod
     def round(self, state: State) -> Conversation:
         """One round of the method's algorithm."""
 
     def conversation(self, state: State) -> Conversation:
-        """What the server runs: the round, and whatever parts go around it."""
+        """The generator that the server runs: the round, wrapped in its parts."""
         return self.round(state)
 
 
 def check_conversation(method: Method, conversation: object) -> None:
-    """Whether a method, perhaps of a user's own, begins a round as it should."""
+    """Raise an error if a method's round is not a generator."""
     if not isinstance(conversation, Generator):
         found = type(conversation).__name__
         raise InputError(
@@ -101,7 +101,7 @@ def check_conversation(method: Method, conversation: object) -> None:
 
 
 def check_state(method: Method, after: object, before: State) -> None:
-    """Whether it ends a round as it should: with a State like the one before."""
+    """Raise an error if a round does not end with a State like the one before."""
     if not isinstance(after, State):
         found = type(after).__name__
         raise InputError(f"Method '{method.label}': `round` should return a fedhv.State. It returned a {found}.")
@@ -116,7 +116,7 @@ def check_state(method: Method, after: object, before: State) -> None:
 
 
 def checked_round(method: Method, state: State) -> Conversation:
-    """The method's round, checked at its beginning and its end, for parts that go around it."""
+    """The method's round, checked at its start and end, for parts that wrap it."""
     conversation = method.round(state)
     check_conversation(method, conversation)
     after = yield from conversation
@@ -125,7 +125,7 @@ def checked_round(method: Method, state: State) -> Conversation:
 
 
 def takes_reference(method: Method) -> bool:
-    """Whether it has a hyper-parameter `reference`, as FedHV does; a method of one's own may."""
+    """Whether it has a hyper-parameter `reference`, as FedHV does; a user's method may have one."""
     return hasattr(method, "reference")
 
 
@@ -146,7 +146,7 @@ def with_reference(method: Method, reference: tuple[float, ...]) -> Method:
 
 
 def drive(conversation: Conversation, answer: Callable[[Request], Replies]) -> State:
-    """Play a conversation to its end."""
+    """Run a conversation to its end."""
     try:
         request = next(conversation)
         while True:

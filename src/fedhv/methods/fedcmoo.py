@@ -1,4 +1,4 @@
-"""FedCMOO: compressed task gradients give the server a Gram matrix; projected descent on it gives the weights."""
+"""FedCMOO: weights by projected descent on a Gram matrix that is estimated from compressed task gradients."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fedhv.support.errors import InputError, diverged
 class FedCMOO(Method):
     """Communication-efficient federated multi-objective optimisation with the randomised-SVD Gram estimate.
 
-    A round is two stages. The first finds the weights: clients send compressed task gradients, receive their
-    compressed sum and return what completes the Gram estimate. The second trains with them: the first local
-    step applies the gradients already computed, K − 1 further steps follow.
+    A round has two stages. The first computes the weights: clients send compressed task gradients, receive their
+    compressed sum and return the terms that complete the Gram estimate. The second trains with these weights: the
+    first local step applies the gradients of the first stage, and K − 1 steps follow.
 
     Attributes:
         extra_upload: The size of the compressed gradients in units of the shared parameters.
@@ -59,13 +59,13 @@ class FedCMOO(Method):
             raise diverged("The task gradients are")
         S = compress(total, self.extra_upload, gradients.cohort.stream(Purpose.COMPRESSION, part=1))
         terms = yield GramTerms.of(S, self.extra_upload)
-        # A client that was lost since it sent its gradients is in S, but has no part in the sums of the others.
+        # A client that was lost after it sent its gradients is in S, but not in the sums of the others.
         there = set(terms.cohort.clients)
         left = [norm for k, norm in zip(gradients.cohort.clients, norms, strict=True) if k in there]
         gram = gram_estimate(sum(norm**2 for norm in left), terms)
         found = self._weights(gram, terms, state.weights.double().numpy())
-        # Gram terms that nobody's gradients have, which one client can send, may lead out of the simplex, even to NaN:
-        # trained with such weights, every client's update would be lost. The round then keeps the weights before it.
+        # False Gram terms of one client may give weights outside the simplex, even NaN. Training with them would
+        # spoil every client's update, so the round keeps the previous weights.
         kept = not in_simplex(found)
         w = state.weights if kept else torch.from_numpy(found).float()
         replies = yield ContinueTraining(state.model, w)
@@ -92,9 +92,9 @@ class FedCMOO(Method):
         """Projected gradient descent of ½wᵀGw on the simplex, G scaled by the mean gradient norm."""
         G = gram / np.mean(np.sqrt(np.maximum(np.diag(gram), 0) + 1e-4)) ** 2
         step = np.eye(len(w)) - self.step_size * G
-        with np.errstate(over="ignore", invalid="ignore"):  # `round` looks at what came of it
+        with np.errstate(over="ignore", invalid="ignore"):  # `round` checks the result
             for _ in range(self.iterations):
-                # On the plane of sum 1 first, which is cheap; mostly it lies within the simplex already.
+                # First project onto the plane of sum 1, which is cheap; usually the result is in the simplex.
                 w = step @ w
                 w += (1 - w.sum()) / len(w)
                 if w.min() < 0:
@@ -114,15 +114,15 @@ def _start_of_next(w: Tensor, before: Tensor, present: Tensor) -> Tensor:
 
 
 def _sum_and_norms(compressed: Iterable[Compressed]) -> tuple[Tensor, list[float]]:
-    """ΣC and every ‖C‖, one client's d × m matrix after the other: together they would take much memory."""
+    """ΣC and every ‖C‖. The d × m matrices of the clients are made one after the other to save memory."""
     matrices = (each.dense() for each in compressed)
     total = next(matrices)
     norms = [_norm(total)]
     for C in matrices:
         norms.append(_norm(C))
         total += C
-        del C  # before the next one is made
-    return total, torch.stack(norms).tolist()  # waits for a GPU once
+        del C  # before the next matrix is made
+    return total, torch.stack(norms).tolist()  # synchronises a GPU once
 
 
 def _norm(C: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def _norm(C: Tensor) -> Tensor:
 
 
 def gram_estimate(compressed_norm: float, terms: GramTermReplies) -> np.ndarray:
-    """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), and (M−1)ΣDᵀD where the compression lost much; `compressed_norm` is Σ‖C‖²."""
+    """ΣAᵀA + ΣCᵀ(S−C) + 2ΣDᵀ(S−C), plus (M−1)ΣDᵀD if the compression error is large; `compressed_norm` is Σ‖C‖²."""
     gram, residual = terms.known.cpu().numpy(), terms.residual.cpu().numpy()
     if np.sqrt(compressed_norm) <= 1.5 * np.sqrt(np.trace(residual)):
         others = np.maximum(_clients(terms) - 1, 0)
@@ -147,7 +147,7 @@ def _clients(terms: GramTermReplies) -> np.ndarray:
 
 
 def in_simplex(w: np.ndarray) -> bool:
-    """Whether these are weights: none negative, and 1 together, up to rounding."""
+    """Whether w is in the simplex, up to rounding."""
     return bool((w >= 0).all() and abs(w.sum() - 1) <= 1e-6)
 
 

@@ -1,4 +1,4 @@
-"""FedHV: inverse-slack weights from the losses that clients report with their ordinary update."""
+"""FedHV: inverse-slack weights from the losses that clients report with their update."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedhv.protocol.requests import Train
 class FedHV(ReferencedMethod):
     """The paper's Algorithm 1: one downlink, one uplink, 2m extra scalars.
 
-    The reports of round t set the weights of round t + 1; those of the first round are uniform. The inherited fields
-    are parts around the algorithm: robust reports, bounds on the weights and the reference watch. With preferences
-    the weights are wᵢ ∝ pᵢ/(rᵢ − F̂ᵢ).
+    The reports of round t set the weights of round t + 1, Eq. (8); the first round has uniform weights. The inherited
+    fields configure parts around the algorithm: robust reports, bounds on the weights and the reference watch. With
+    preferences the weights are wᵢ ∝ pᵢ/(rᵢ − F̂ᵢ).
 
     Attributes:
         reference: r, one loss per task, frozen before training; None until it is calibrated or given.

@@ -28,7 +28,7 @@ class FedProxTrain(Train):
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(Method):
-    """Federated averaging of the mean task loss with a proximal term at the clients.
+    """Federated averaging of the mean task loss with a proximal term on the clients.
 
     Attributes:
         mu: μ, the weight of the proximal term; 0 is federated averaging.

@@ -21,13 +21,13 @@ class FSMGDA(Method):
     name: ClassVar[str] = "fsmgda"
 
     def round(self, state: State) -> Conversation:
-        """One round: the geometry is that of the shared parameters; a head moves by its task's weight."""
+        """One round. MinNorm uses the shared parameters only; a head moves by the weight of its task."""
         replies = yield TaskUpdates(state.model)
         U = replies.mean_updates
         shared = replies.layout.shared(U).double()
         if not bool(shared.isfinite().all()):
             raise diverged("The clients' task updates are")
-        # A task that nobody of the cohort has took no step: it is no direction, and has no weight in this round.
+        # A task that no client of the cohort has is not a direction, and has weight 0 in this round.
         present = replies.present.nonzero().flatten()
         shared = shared[present.to(shared.device)]
         w = torch.zeros(len(U))

@@ -15,14 +15,14 @@ import numpy as np
 from fedhv.support.errors import InputError
 
 _ASYMMETRY = 1e-4
-"""How far from symmetric and positive semidefinite, relative to the norms: products taken in float32 pass."""
+"""The tolerance for symmetry and positive semidefiniteness, relative to the norms; float32 products are within it."""
 
 
 def min_norm_weights(gram: np.ndarray) -> np.ndarray:
     r"""The weights $\lambda^\star$ on the simplex that minimise $\lambda^\top G \lambda$.
 
-    Zero vectors share the weight equally, for they attain the minimum zero. Otherwise, where several weights
-    are minimisers (identical vectors, say), one of them is returned. The scale of $G$ does not matter.
+    Zero vectors share the weight equally, because they attain the minimum zero. Otherwise, if several weights are
+    minimisers (for example with identical vectors), one of them is returned. The scale of $G$ does not matter.
 
     Args:
         gram: The m × m matrix $G$ of inner products.
@@ -31,8 +31,8 @@ def min_norm_weights(gram: np.ndarray) -> np.ndarray:
     zero = norms == 0
     if zero.any():
         return np.asarray(zero / zero.sum())
-    # With μ_i = λ_i‖g_i‖ and a_i = 1/‖g_i‖ the problem is min μᵀCμ over aᵀμ = 1, μ ≥ 0, in which every vector
-    # has length one: very different lengths are then no harder than equal ones. The shortest sets the unit.
+    # With μ_i = λ_i‖g_i‖ and a_i = 1/‖g_i‖ the problem is min μᵀCμ over aᵀμ = 1, μ ≥ 0, where every vector has length
+    # one. So very different lengths cause no numerical problem. The shortest length is the unit.
     a = norms.min() / norms
     weights = _wolfe(c, a) * a
     return np.asarray(weights / weights.sum())
@@ -41,11 +41,11 @@ def min_norm_weights(gram: np.ndarray) -> np.ndarray:
 def _wolfe(c: np.ndarray, a: np.ndarray) -> np.ndarray:
     """A minimiser of μᵀCμ over aᵀμ = 1, μ ≥ 0, for a unit diagonal of C and 0 < a ≤ 1 = max a."""
     m = len(a)
-    # On a face the affine minimiser solves Cμ = va. Adding aaᵀ gives the same μ, up to its length, from a
-    # matrix, positive definite where the vectors are affinely independent, as on Wolfe's faces they are.
+    # On a face the affine minimiser solves Cμ = va. Adding aaᵀ gives the same μ, up to its length. The matrix is then
+    # positive definite, because the vectors of Wolfe's faces are affinely independent.
     matrix = c + np.outer(a, a)
     x = np.zeros(m)
-    first = int(np.argmax(a))  # the shortest vector, as Wolfe starts
+    first = int(np.argmax(a))  # the shortest vector, as in Wolfe's algorithm
     x[first] = 1
     face = [first]
     refused: set[int] = set()

@@ -1,4 +1,4 @@
-"""Preferences: how much each task matters to the user, next to what a rule finds from the losses."""
+"""Preferences: the importance of each task to the user, in addition to a rule's weights."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class PreferenceMethod(ReportingMethod):
         object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
 
     def check(self, tasks: int) -> None:
-        """There is one preference per task."""
+        """Reject preferences of another number of tasks."""
         super().check(tasks)
         check_number(self.label, self.preferences, tasks)
 
 
 def checked_preferences(label: str, preferences: Any) -> tuple[float, ...] | None:
-    """The preferences as numbers; refuses those that mean nothing."""
+    """The preferences as numbers. Invalid ones are rejected."""
     p = preferences
     if p is None:
         return None
@@ -50,7 +50,7 @@ def checked_preferences(label: str, preferences: Any) -> tuple[float, ...] | Non
 
 
 def check_number(label: str, preferences: Sequence[float] | None, tasks: int) -> None:
-    """Refuse preferences of another number of tasks."""
+    """Reject preferences of another number of tasks."""
     if preferences is not None and len(preferences) != tasks:
         raise InputError(
             f"Method '{label}': `preferences` should have one number per task ({tasks}). Found {len(preferences)}."
@@ -58,7 +58,7 @@ def check_number(label: str, preferences: Sequence[float] | None, tasks: int) ->
 
 
 def shares(preferences: Sequence[float] | None, tasks: int) -> Tensor:
-    """The preferences on the simplex, in double precision; 1/m each where there are none."""
+    """The preferences on the simplex, in double precision; 1/m each if there are none."""
     p = (
         torch.ones(tasks, dtype=torch.float64)
         if preferences is None
@@ -68,10 +68,10 @@ def shares(preferences: Sequence[float] | None, tasks: int) -> Tensor:
 
 
 def with_preferences(method: Method, preferences: Mapping[str, float], tasks: Sequence[str]) -> Method:
-    """The method with the preferences that a setting gives by task name; preferences of its own come first.
+    """The method with the preferences of a setting, given by task name. Preferences of the method take precedence.
 
     Args:
-        method: Any method; one that takes no preferences is refused.
+        method: Any method; one without preferences is rejected.
         preferences: A number for every task.
         tasks: The tasks' names, in their order.
     """

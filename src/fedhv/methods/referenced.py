@@ -1,4 +1,4 @@
-"""Methods that measure reported losses against a reference; a watch goes around each of them."""
+"""Methods that compare reported losses with a reference, under the reference watch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ReferencedMethod(PreferenceMethod):
     Attributes:
         reference: r, one loss per task; None until it is calibrated or given.
         floor: ρ_clip, the floor of the estimated slacks.
-        watch: What to do when a slack is too small: "warn", "stop" or "recalibrate".
-        watch_slack: A raw slack below this is too small, as is one below the floor.
+        watch: The policy for slacks that are too small: "warn", "stop" or "recalibrate".
+        watch_slack: A raw slack below this, or below the floor, is too small.
         watch_margin: δ_r of a recalibration.
     """
 
@@ -39,5 +39,5 @@ class ReferencedMethod(PreferenceMethod):
                 raise InputError(f"A reference should be positive and finite. Found {list(self.reference)}.")
 
     def guarded_round(self, state: State) -> Conversation:
-        """The round under its watch."""
+        """The round under the reference watch."""
         return watched(self, state, Watch(self.watch, self.watch_slack, self.watch_margin, self.floor))

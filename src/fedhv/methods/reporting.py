@@ -1,4 +1,4 @@
-"""Methods that weigh the tasks by the losses that clients report, and the parts that go around each of them."""
+"""Methods that compute task weights from reported losses, and the parts that wrap them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fedhv.support.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class ReportingMethod(Method):
-    """A method that reads reports. A subclass says its rule in `round`; the parts are here and off by default.
+    """A method that reads reports. A subclass defines `round`; the parts are off by default.
 
-    The server runs `conversation`: the subclass's round on robust reports, with bounded weights.
+    The server runs `conversation`: the subclass's round with robust reports and bounded weights.
 
     Attributes:
         report: B_rep, the minibatches that a report uses, or "all".
-        aggregate: How reports become one: "mean" (the paper), "median" or "trimmed" (mean).
-        trim: The share of reports that a trimmed mean cuts at either end.
-        weight_cap: No weight is larger; from 1/m to 1.
-        smoothing: β in [0, 1): the new weights are (1 − β) times those of the reports plus β times the old ones.
+        aggregate: The aggregation of reports: "mean" (the paper), "median" or "trimmed" (mean).
+        trim: The fraction of reports that a trimmed mean cuts at each end.
+        weight_cap: The largest weight, from 1/m to 1.
+        smoothing: β in [0, 1): the new weights are (1 − β) times those from the reports plus β times the old ones.
     """
 
     report: ReportBudget = "all"
@@ -43,7 +43,7 @@ class ReportingMethod(Method):
             raise InputError(f"Method '{self.label}': `smoothing` should be in [0, 1). Found {self.smoothing}.")
 
     def check(self, tasks: int) -> None:
-        """A cap below 1/m leaves no weights that sum to one."""
+        """Reject a cap below 1/m: capped weights could not sum to one."""
         if self.weight_cap is not None and self.weight_cap * tasks < 1 - 1e-12:
             raise InputError(
                 f"Method '{self.label}': `weight_cap` should be at least 1/m = {1 / tasks:.4g}. "
@@ -51,10 +51,10 @@ class ReportingMethod(Method):
             )
 
     def conversation(self, state: State) -> Conversation:
-        """The round with its parts around it."""
-        heard = robust(remembered(self.guarded_round(state), state), self.aggregate, self.trim)
-        return bounded(heard, state.weights, self.weight_cap, self.smoothing)
+        """The round, wrapped in its parts."""
+        conversation = robust(remembered(self.guarded_round(state), state), self.aggregate, self.trim)
+        return bounded(conversation, state.weights, self.weight_cap, self.smoothing)
 
     def guarded_round(self, state: State) -> Conversation:
-        """The round itself, with what has to be decided between its replies and its end."""
+        """The round, wrapped in the parts that need its replies and may restart it."""
         return checked_round(self, state)

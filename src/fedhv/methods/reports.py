@@ -1,4 +1,4 @@
-"""What methods ask of reports, and what they read of them."""
+"""Reported losses, for methods that read reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedhv.support.errors import diverged
 
 
 def reported_losses(replies: TrainReplies) -> Tensor:
-    """F̂ᵗ, the mean of the reports, in double precision; a run whose reports are not finite has diverged."""
+    """F̂ᵗ, the mean of the reports, in double precision. If it is not finite, the run has diverged."""
     losses = replies.mean_report()
     if not bool(losses.isfinite().all()):
         raise diverged("The reported losses are")

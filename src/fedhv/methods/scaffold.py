@@ -48,7 +48,7 @@ class ScaffoldTrain(Request):
         """Option II: the new control variate is the mean of the gradients that the client used."""
         if me.local.rule != SGD():
             raise InputError(
-                "SCAFFOLD's control variates need plain SGD at the clients (`training.momentum = 0`). "
+                "SCAFFOLD's control variates need plain SGD on the clients (`training.momentum = 0`). "
                 f"Found {me.local.rule}."
             )
         c, kept = self.control, me.memory.run
@@ -62,7 +62,7 @@ class ScaffoldTrain(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class SCAFFOLD(Method):
-    """Federated averaging of the mean task loss with control variates at server and clients."""
+    """Federated averaging of the mean task loss with control variates on the server and the clients."""
 
     name: ClassVar[str] = "scaffold"
 

@@ -1,15 +1,15 @@
-"""TorchJD's rules as methods, named "torchjd:UPGrad" after their classes; needs the extra `torchjd`.
+"""TorchJD's rules as methods with names such as "torchjd:UPGrad"; needs the extra `torchjd`.
 
-| kind of rule                  | what it sees                                    | communication |
+| kind of rule                  | input                                           | communication |
 |-------------------------------|-------------------------------------------------|---------------|
 | aggregator ("UPGrad")         | the mean task updates, as FSMGDA                | FSMGDA's      |
 | weighting ("UPGradWeighting") | a Gram matrix of task gradients, as FedCMOO     | FedCMOO's     |
 | scalarizer ("STCH")           | the reported losses                             | FedHV's       |
 
 The numbers of a rule's constructor are hyper-parameters of the method; its vector of preferences or weights is the
-field `preferences`. A name that is an aggregator's and a scalarizer's is the aggregator's. Rules that keep a state of
-their own between calls are not available: a checkpoint could not hold it. TorchJD is described in P. Quinton and
-V. Rey, Jacobian Descent for Multi-Objective Optimization, 2024.
+field `preferences`. If an aggregator and a scalarizer have the same name, it means the aggregator. Rules that keep a
+state between calls are not available, because a checkpoint could not contain it. TorchJD is described in P. Quinton
+and V. Rey, Jacobian Descent for Multi-Objective Optimization, 2024.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedhv.methods.base import Conversation, Method, State
 from fedhv.methods.fedcmoo import FedCMOO
 from fedhv.methods.parts.absent import absent_tasks
 from fedhv.methods.preferences import check_number, checked_preferences, shares
-from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
+from fedhv.methods.rules.base import SMALLEST, LossRule, RuleMemory
 from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort
@@ -39,20 +39,20 @@ from fedhv.support.errors import FedHVError, InputError, diverged, unknown
 
 PREFIX = "torchjd:"
 OURS = {"DWA": "dwa", "FAMO": "famo", "IMTLL": "imtl-l", "UW": "uncertainty"}
-"""Rules of TorchJD that keep a state, and our own methods of the same kind, whose state is in the checkpoint."""
+"""Rules of TorchJD that keep a state, and this package's methods of the same kind, whose state is in checkpoints."""
 VECTORS = ("pref_vector", "weights")
-"""What constructors call a vector of preferences."""
+"""The constructors' names of a vector of preferences."""
 
 
 class TorchJDRule:
-    """A method that is a rule of TorchJD: how the rule is made of the method's fields."""
+    """A method that is a rule of TorchJD; its fields are the rule's hyper-parameters."""
 
     rule: ClassVar[type]
     options: ClassVar[tuple[str, ...]]
     vector: ClassVar[str | None]
 
     def make(self, present: Tensor) -> Any:
-        """The rule with its hyper-parameters, for the tasks that are there, of which `present` has the numbers."""
+        """The rule with its hyper-parameters, for the tasks whose numbers are in `present`."""
         arguments = {name: getattr(self, name) for name in self.options}
         p = getattr(self, "preferences", None)
         if self.vector is not None and (p is not None or _required(self.rule, self.vector)):
@@ -60,7 +60,7 @@ class TorchJDRule:
         return self.rule(**arguments)
 
     def try_on(self, stat: Tensor) -> None:
-        """Refuse hyper-parameters that the rule refuses, when it is made or at its first use."""
+        """Reject hyper-parameters that the rule rejects in its constructor or at its first use."""
         try:
             with torch.random.fork_rng(devices=[]):
                 self.make(torch.arange(len(stat)))(stat)
@@ -68,7 +68,7 @@ class TorchJDRule:
             name = getattr(self, "label", self.rule.__name__)
             raise InputError(f"Method '{name}' could not be made: {' '.join(str(error).split())}") from None
 
-    def __reduce__(self) -> tuple[Any, ...]:  # classes that are made here are found again by their name
+    def __reduce__(self) -> tuple[Any, ...]:  # classes that are created here are found by name
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}  # type: ignore[arg-type]
         return _again, (getattr(self, "name", ""), values)
 
@@ -77,9 +77,9 @@ class TorchJDRule:
 class OnUpdates(TorchJDRule, Method):
     """An aggregator on the mean task updates: m local trajectories and m uploads, as FSMGDA.
 
-    The aggregator sees the mean task gradients along the local trajectories, J = −U/(η_ℓ K). One that combines its
-    rows by weights moves the heads by the same weights; any other moves a head by 1/m. The length of its result is
-    TorchJD's: that of a sum for some rules, of a mean for others, which `server_lr` has to make up for.
+    The aggregator receives the mean task gradients along the local trajectories, J = −U/(η_ℓ K). If it combines the
+    rows by weights, the heads move by the same weights; otherwise a head moves by 1/m. The length of the result is
+    TorchJD's: that of a sum for some rules and of a mean for others. Choose `server_lr` accordingly.
     """
 
     rates_of: ClassVar[str] = "fsmgda"
@@ -90,7 +90,7 @@ class OnUpdates(TorchJDRule, Method):
             object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
 
     def check(self, tasks: int) -> None:
-        """The rule can be made for this number of tasks."""
+        """Reject hyper-parameters that do not fit this number of tasks."""
         check_number(self.label, getattr(self, "preferences", None), tasks)
         self.try_on(torch.eye(tasks, dtype=torch.float64))
 
@@ -99,14 +99,14 @@ class OnUpdates(TorchJDRule, Method):
         replies = yield TaskUpdates(state.model)
         U, layout, local = replies.mean_updates, replies.layout, replies.cohort.local
         length = self.local_lr * local.steps
-        # A task that nobody of the cohort has took no step: it is no row of J, and has no weight in this round.
+        # A task that no client of the cohort has is not a row of J, and has weight 0 in this round.
         present = replies.present.nonzero().flatten()
         J = layout.shared(U).double()[present.to(U.device)] / -length
         if not bool(J.isfinite().all()):
             raise diverged("The clients' task updates are")
         rule, w = self.make(present), torch.zeros(len(U))
         with _seeded(replies.cohort):
-            if hasattr(rule, "gramian_weighting"):  # the product is taken where the updates are
+            if hasattr(rule, "gramian_weighting"):  # the product is computed on the device of the updates
                 w[present] = rule.gramian_weighting((J @ J.T).cpu()).float()
                 step = w.to(U) @ U
             elif _weighs(rule):
@@ -122,10 +122,10 @@ class OnUpdates(TorchJDRule, Method):
 
 @dataclass(frozen=True, kw_only=True)
 class OnGram(TorchJDRule, FedCMOO):
-    """A weighting on the Gram matrix of task gradients that FedCMOO estimates, with FedCMOO's two exchanges.
+    """A weighting on the Gram matrix of task gradients that FedCMOO estimates, with FedCMOO's exchanges.
 
-    The matrix is scaled to a mean diagonal of one and made positive semidefinite. The weights are brought to the
-    simplex: negative ones become zero, and they sum to one.
+    The matrix is scaled to a mean diagonal of one and made positive semidefinite. Negative weights become zero, and the
+    weights are scaled to sum to one.
 
     Attributes:
         extra_upload: The size of the compressed gradients in units of the shared parameters.
@@ -142,12 +142,12 @@ class OnGram(TorchJDRule, FedCMOO):
             object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
 
     def check(self, tasks: int) -> None:
-        """The rule can be made for this number of tasks."""
+        """Reject hyper-parameters that do not fit this number of tasks."""
         check_number(self.label, getattr(self, "preferences", None), tasks)
         self.try_on(torch.eye(tasks, dtype=torch.float64))
 
     def _weights(self, gram: np.ndarray, terms: GramTermReplies, before: np.ndarray) -> np.ndarray:
-        """FedCMOO leaves out tasks that nobody of the cohort has; so do the preferences then."""
+        """FedCMOO leaves out tasks that no client of the cohort has; the preferences leave them out as well."""
         p, method = getattr(self, "preferences", None), self
         if p is not None and terms.shares is not None:
             there = [value for value, here in zip(p, terms.present.tolist(), strict=True) if here]
@@ -156,7 +156,7 @@ class OnGram(TorchJDRule, FedCMOO):
         return FedCMOO._weights(method, gram, terms, before)
 
     def descend_weights(self, gram: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """The rule's weights in the place of FedCMOO's projected descent; those before where it finds none."""
+        """The rule's weights instead of FedCMOO's projected descent; the previous weights if the rule gives none."""
         G = _semidefinite(gram)
         if G is None:
             return w
@@ -166,17 +166,17 @@ class OnGram(TorchJDRule, FedCMOO):
 
 @dataclass(frozen=True, kw_only=True)
 class OnReports(TorchJDRule, LossRule):
-    """A scalarizer on the reported losses: its gradient there, divided by the sum of its absolute values.
+    """A scalarizer on the reported losses: its gradient, divided by the sum of its absolute values.
 
-    That is the simplex where the gradient has no negative entry.
+    The weights are on the simplex if the gradient has no negative entry.
     """
 
     def check(self, tasks: int) -> None:
-        """The rule can be made for this number of tasks."""
+        """Reject hyper-parameters that do not fit this number of tasks."""
         super().check(tasks)
         self.try_on(torch.ones(tasks, dtype=torch.float64))
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """The gradient of the scalarizer."""
         f = losses.clamp(min=SMALLEST).requires_grad_()
         with torch.enable_grad():
@@ -186,7 +186,7 @@ class OnReports(TorchJDRule, LossRule):
 
 
 def torchjd_method(name: str) -> type[Method]:
-    """The method of a name such as "torchjd:UPGrad"."""
+    """The method class for a name such as "torchjd:UPGrad"."""
     rules = _rules()
     rule = name.removeprefix(PREFIX)
     if rule not in rules:
@@ -199,7 +199,7 @@ def torchjd_method(name: str) -> type[Method]:
 
 
 def torchjd_names() -> list[str]:
-    """The names of all rules of TorchJD that can be methods; none where it is not installed."""
+    """The names of all rules of TorchJD that can be methods; empty if TorchJD is not installed."""
     try:
         rules = _rules()
     except InputError:
@@ -224,7 +224,7 @@ def _rules() -> dict[str, type]:
 
 
 def _lacks(rule: type) -> str | None:
-    """Why a rule cannot be a method; None where it can."""
+    """Why a rule cannot be a method; None if it can."""
     from torchjd import aggregation
 
     if hasattr(rule, "reset"):
@@ -283,7 +283,7 @@ def _required(rule: type, name: str) -> bool:
 
 
 def _number(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter is a number or a word, which a TOML file can hold."""
+    """Whether a parameter is a number or a text, which a TOML file can contain."""
     if parameter.default is not parameter.empty and parameter.default is not None:
         return isinstance(parameter.default, int | float | str)
     kind = parameter.annotation
@@ -292,7 +292,7 @@ def _number(parameter: inspect.Parameter) -> bool:
 
 
 def _weighs(rule: Any) -> bool:
-    """Whether an aggregator combines its rows by weights, and does nothing else."""
+    """Whether an aggregator is a weighted sum of its rows."""
     from torchjd.aggregation import WeightedAggregator
 
     return isinstance(rule, WeightedAggregator)
@@ -300,7 +300,7 @@ def _weighs(rule: Any) -> bool:
 
 @contextmanager
 def _seeded(cohort: Cohort) -> Iterator[None]:
-    """Rules that draw, draw from the run's own stream of this round; one that fails ends the run with its reason."""
+    """Seed torch from the run's stream of this round, and turn a rule's exception into an error of the run."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(cohort.torch_seed(Purpose.METHOD))
@@ -318,7 +318,7 @@ def _with_shared(vector: Tensor, shared: Tensor, layout: Layout) -> Tensor:
 
 
 def _semidefinite(gram: np.ndarray) -> np.ndarray | None:
-    """The nearest positive semidefinite matrix, with a mean diagonal of one; None where there is nothing to scale."""
+    """The nearest positive semidefinite matrix, with a mean diagonal of one; None for a zero diagonal."""
     if not np.isfinite(gram).all():
         return None
     values, vectors = np.linalg.eigh(gram / 2 + gram.T / 2)

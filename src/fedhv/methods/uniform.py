@@ -1,4 +1,4 @@
-"""Uniform: the same single-trajectory training with wᵢ = 1/m; also what calibrates FedHV's reference."""
+"""Uniform: the same single-trajectory training with wᵢ = 1/m. Calibration of FedHV's reference uses it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Uniform(Method):
     """Federated averaging of the mean task loss.
 
     Attributes:
-        report: If set, clients report their losses (with this budget) although nothing depends on them.
-        aggregate: How these reports become one, as for FedHV.
-        trim: The share of reports that a trimmed mean cuts at either end.
+        report: If set, clients report their losses with this budget; the method does not use them.
+        aggregate: The aggregation of these reports, as for FedHV.
+        trim: The fraction of reports that a trimmed mean cuts at each end.
     """
 
     name: ClassVar[str] = "uniform"

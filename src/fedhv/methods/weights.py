@@ -1,12 +1,12 @@
-r"""Log-hypervolume weighting: slacks, inverse-slack weights and the objective they descend.
+r"""Log-hypervolume weighting (Section 3.2 of the paper): slacks, inverse-slack weights and their objective.
 
-The paper's section "Log-hypervolume weighting". Everything here is usable alone, in any training loop:
+These functions can be used in any training loop:
 
     weights = inverse_slack_weights(losses, reference)
     loss = (weights * torch.stack(task_losses)).sum()
 
-All functions take NumPy arrays, torch tensors or plain sequences whose last axis is the task, and return the
-kind they were given.
+All functions take NumPy arrays, torch tensors or plain sequences whose last axis is the task, and return the same
+kind.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ Vector = Any
 def slacks(losses: Vector, reference: Vector) -> Any:
     r"""Reference-relative slacks $s_i = r_i - f_i$."""
     f, r = _pair(losses, reference)
-    s = r - f  # in the higher precision of the two
+    s = r - f  # in the higher of the two precisions
     return s.to(f.dtype) if isinstance(s, Tensor) else s.astype(f.dtype)
 
 
 def inverse_slack_weights(
     losses: Vector, reference: Vector, floor: float = 1e-6, preferences: Sequence[float] | None = None
 ) -> Any:
-    r"""The stabilised weights $W_{\rho}(f; r)$ of the paper's equation (fedhv_weights).
+    r"""The stabilised weights $W_{\rho}(f; r)$ of the paper, Eq. (8).
 
     $$ \hat s_i = \max\{r_i - f_i, \rho\}, \qquad w_i = \hat s_i^{-1} \big/ \sum_j \hat s_j^{-1}. $$
 
-    The weights are positive and sum to one; tasks closer to their reference weigh more. They are constants: no
-    gradient flows through them, whatever the losses carry.
+    The weights are positive and sum to one; tasks closer to their reference have larger weights. The weights are
+    constants: no gradient flows through them.
 
     Args:
         losses: The task losses $f$; must be finite.
         reference: The reference losses $r$, one per task.
         floor: The slack floor $\rho$ (`ρ_clip`). It keeps the weights finite when a loss exceeds its reference.
-        preferences: $p$, for $w_i \propto p_i / \hat s_i$, the weights of $-\sum_i p_i \log(r_i - f_i)$; not negative,
-            of which only the ratios count. None means equal preferences.
+        preferences: $p$, for $w_i \propto p_i / \hat s_i$, the weights of $-\sum_i p_i \log(r_i - f_i)$. They are not
+            negative, and only their ratios matter. None means equal preferences.
     """
     if not floor > 0 or not np.isfinite(floor):
         raise InputError(f"Parameter `floor` should be positive and finite. Found `floor = {floor}`.")
     f, r = _pair(losses, reference)
     if isinstance(f, Tensor):
         s = (r.detach().double() - f.detach().double()).clamp(min=floor)
-        # Dividing by the smallest slack first keeps every term in (0, 1] whatever the scale, and makes equal
-        # slacks give exactly 1/m.
+        # Dividing by the smallest slack first keeps every term in (0, 1] at any scale, and equal slacks give exactly
+        # 1/m.
         inverse = s.amin(dim=-1, keepdim=True) / s
         if preferences is not None:
             inverse = inverse * torch.as_tensor(preferences, dtype=torch.float64, device=s.device)
@@ -67,9 +67,9 @@ def inverse_slack_weights(
 
 
 def capped_weights(weights: Tensor, cap: float) -> Tensor:
-    r"""The nearest weights, in relative entropy, of which none exceeds the cap: $w_i' = \min\{\lambda w_i, c\}$.
+    r"""The nearest weights in relative entropy that do not exceed the cap: $w_i' = \min\{\lambda w_i, c\}$.
 
-    What the heavy tasks lose goes to the others in proportion, with $\lambda \ge 1$ such that the sum is one. Needs
+    The excess goes to the other tasks in proportion, with $\lambda \ge 1$ such that the sum is one. Needs
     $c \ge 1/m$.
     """
     m = len(weights)
@@ -80,7 +80,7 @@ def capped_weights(weights: Tensor, cap: float) -> Tensor:
     for _ in range(m):
         room = 1 - cap * int(full.sum())
         rest = w[~full].sum()
-        # Weights that have vanished leave no proportions: equal shares then.
+        # Weights of zero have no proportions; they get equal shares.
         shares = w / rest if rest > 0 else torch.full_like(w, 1 / int((~full).sum()))
         scaled = torch.where(full, cap, room * shares)
         over = (scaled > cap) & ~full
@@ -93,9 +93,9 @@ def capped_weights(weights: Tensor, cap: float) -> Tensor:
 
 
 def log_hypervolume(losses: Vector, reference: Vector) -> Any:
-    r"""The negative log-hypervolume $\Phi = -\sum_i \log(r_i - f_i)$, equation (loghv).
+    r"""The negative log-hypervolume $\Phi = -\sum_i \log(r_i - f_i)$, Eq. (3) of the paper.
 
-    Differentiable in the losses. Defined only where every slack is positive.
+    Differentiable in the losses. Every slack must be positive.
     """
     s = _positive_slacks(losses, reference)
     return -(torch.log(s).sum(dim=-1) if isinstance(s, Tensor) else np.log(s).sum(axis=-1))

@@ -1,4 +1,4 @@
-"""The paper's experiments: which runs they need, running what is missing, and our numbers beside the paper's."""
+"""The paper's experiments: published numbers, `fedhv reproduce`, the laboratory for the theory."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: the difference, and whether the order of the competitors is the same."""
+"""Comparison of our numbers with the paper's: the difference, and whether the order of methods is the same."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MARKS = ("best", "second", "")
 
 
 @dataclass(frozen=True)
-class Metric:
-    """What is measured: its name in tables and files, and whether more is better; None where nobody is."""
+class PaperMetric:
+    """A metric: its name in tables and files, and whether more is better (None: neither)."""
 
     key: str
     heading: str
@@ -33,7 +33,7 @@ class Entry:
 
     contest: Contest
     competitor: str
-    metric: Metric
+    metric: PaperMetric
     ours: Spread | None = None
     paper: Printed | None = None
     our_rank: int | None = None
@@ -55,21 +55,21 @@ class Ranking:
     """The competitors that both have, best first; those that are equal share a place."""
 
     contest: Contest
-    metric: Metric
+    metric: PaperMetric
     ours: tuple[tuple[str, ...], ...]
     paper: tuple[tuple[str, ...], ...]
     agreement: Agreement
 
 
 def paper_ranks(values: Mapping[str, Printed], higher: bool) -> dict[str, int]:
-    """1 for the best: by the printed means, and where these are equal by what is marked; else a shared rank."""
+    """1 for the best: by the printed means, for equal means by the paper's marks, otherwise a shared rank."""
     keys = {name: ((-value.mean if higher else value.mean), MARKS.index(value.mark)) for name, value in values.items()}
     ordered = sorted(keys.values())
     return {name: 1 + ordered.index(key) for name, key in keys.items()}
 
 
 def entries(
-    contest: Contest, metric: Metric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
+    contest: Contest, metric: PaperMetric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
 ) -> list[Entry]:
     """One entry for every competitor of either; our ranks are by unrounded means."""
     our_means = {name: each.mean for name, each in ours.items() if each is not None and math.isfinite(each.mean)}
@@ -84,8 +84,8 @@ def entries(
 
 
 def ranking(of: Sequence[Entry]) -> Ranking | None:
-    """Whether the order of a contest is the paper's; None where fewer than two are in both, or it is no contest."""
-    # What diverged has no place.
+    """Whether the order of a contest is the paper's; None if fewer than two are in both, or nothing is ranked."""
+    # Diverged runs have no rank.
     mine = [(entry, entry.ours.mean) for entry in of if entry.ours is not None and math.isfinite(entry.ours.mean)]
     both = {entry.competitor: (mean, entry.paper) for entry, mean in mine if entry.paper is not None}
     contest, metric = of[0].contest, of[0].metric

@@ -1,4 +1,4 @@
-"""References beside the paper's, how close reports came to them, FedHV's weights, and what the methods cost."""
+"""References compared with the paper's, the smallest slacks, FedHV's weights, and the methods' costs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedhv.paper import references
-from fedhv.paper.comparison import Entry, Metric, entries
+from fedhv.paper.comparison import Entry, PaperMetric, entries
 from fedhv.paper.experiments import EXPERIMENTS, Selection, family
 from fedhv.paper.found import Found
 from fedhv.paper.measures import diagnostics, megabytes, of_group, seconds, spread, weights
 from fedhv.paper.output import Records, Sheet
-from fedhv.paper.plan import SETTINGS, Variant
+from fedhv.paper.plan import SETTINGS, StudyVariant
 from fedhv.paper.published import Printed, efficiency, reference_diagnostics, training_references
 from fedhv.paper.render import NONE, paper_cell, rankings_sheet, values_sheet
 from fedhv.report.cells import Cell, Column, Table, signed, words
@@ -78,7 +78,7 @@ def _diagnostics(found: Sequence[Found], selection: Selection) -> Sheet:
     for setting, paper in reference_diagnostics().items():
         if not selection.has(setting):
             continue
-        ours = diagnostics(of_group(found, Variant(setting), "fedhv"))
+        ours = diagnostics(of_group(found, StudyVariant(setting), "fedhv"))
         gap = None if ours is None else ours.slack - paper.slack.mean
         rows.append(
             (
@@ -123,7 +123,7 @@ def weight_sheets(found: Sequence[Found], selection: Selection) -> list[Sheet]:
     """FedHV's weights round by round, a file for every setting that has runs."""
     sheets = []
     for setting in SETTINGS:
-        runs = of_group(found, Variant(setting), "fedhv") if selection.has(setting) else []
+        runs = of_group(found, StudyVariant(setting), "fedhv") if selection.has(setting) else []
         if runs:
             sheets.append(Sheet(f"weights-{setting}", weights(runs)))
     return sheets
@@ -132,17 +132,17 @@ def weight_sheets(found: Sequence[Found], selection: Selection) -> list[Sheet]:
 def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Sheet]:
     """Wall-clock time and megabytes of every method."""
     paper = efficiency()
-    variant = Variant(paper.setting)
+    variant = StudyVariant(paper.setting)
     methods = [m for m in EXPERIMENTS["efficiency"].methods if selection.methods is None or m in selection.methods]
     runs = {method: of_group(found, variant, method) for method in methods}
     counted = min([paper.rounds, *(len(run.kept.rounds) for group in runs.values() for run in group)])
     shared = any(run.kept.summary.machine.get("engine") == "stacked" for group in runs.values() for run in group)
     faster = None if shared else False
     measured = (
-        (Metric("seconds", "Time s", faster), seconds(counted)),
-        (Metric("downlink_megabytes", "Down MB", False), megabytes(lambda sent: sent.down)),
-        (Metric("uplink_megabytes", "Up MB", False), megabytes(lambda sent: sent.up)),
-        (Metric("total_megabytes", "Both MB", False, 1), megabytes(lambda sent: sent.total)),
+        (PaperMetric("seconds", "Time s", faster), seconds(counted)),
+        (PaperMetric("downlink_megabytes", "Down MB", False), megabytes(lambda sent: sent.down)),
+        (PaperMetric("uplink_megabytes", "Up MB", False), megabytes(lambda sent: sent.up)),
+        (PaperMetric("total_megabytes", "Both MB", False, 1), megabytes(lambda sent: sent.total)),
     )
     of: list[Entry] = []
     for metric, value in measured:
@@ -182,4 +182,4 @@ def _relative(
         return []
     mine = {name: s and Spread(s.mean / our_base.mean, None, s.count) for name, s in ours.items()}
     theirs = {name: p and Printed(p.mean / paper_base.mean, None, 2, p.mark) for name, p in paper.items()}
-    return entries((setting,), Metric("relative_time", "Time / FedHV", faster), mine, theirs)
+    return entries((setting,), PaperMetric("relative_time", "Time / FedHV", faster), mine, theirs)

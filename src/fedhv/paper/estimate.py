@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedhv.benchmarks.random_images import SHAPES, random_problem
 from fedhv.engines import Choice, Sequential, choose_engine
 from fedhv.methods.uniform import Uniform
-from fedhv.paper.found import Found, State
-from fedhv.paper.plan import PlannedRun, Variant
+from fedhv.paper.found import Found, RunState
+from fedhv.paper.plan import PlannedRun, StudyVariant
 from fedhv.paper.running import Options
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
@@ -29,7 +30,6 @@ from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
 from fedhv.runs.job import one_thread
-from fedhv.runs.random_images import SHAPES, random_problem
 from fedhv.runs.record import CONFIG, read_run
 from fedhv.simulation.rounds import initial_state
 from fedhv.support.cores import usable_cores
@@ -62,7 +62,7 @@ class Forecast:
     setting: str
     method: str
     seed: int
-    state: State
+    state: RunState
     done: int
     rounds: int
     seconds: float | None
@@ -98,8 +98,8 @@ def forecasts(found: Sequence[Found], families: Sequence[str], options: Options)
         for seed in rule.seeds:
             name = f"calibration/{under}/seed{seed}"
             done = len(read_history(options.out / name))
-            state: State = "interrupted" if done else "missing"
-            left = seconds(PlannedRun(Variant(under), "fedhv", seed), rule.rounds - done)
+            state: RunState = "interrupted" if done else "missing"
+            left = seconds(PlannedRun(StudyVariant(under), "fedhv", seed), rule.rounds - done)
             listed.append(Forecast(name, under, "calibration", seed, state, done, rule.rounds, left))
     for found_run in found:
         run, rounds = found_run.run, found_run.run.resolved.training.rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fedhv.paper.plan import METHODS, SETTINGS, Plan, PlannedRun, Variant
+from fedhv.paper.plan import METHODS, SETTINGS, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.support.errors import InputError, unknown
@@ -27,11 +27,11 @@ class Sweep:
     values: tuple[str, ...]
     default: str
 
-    def variant(self, value: str) -> Variant:
+    def variant(self, value: str) -> StudyVariant:
         """The study of one value; the default is the setting itself."""
         if value == self.default:
-            return Variant(ABLATED)
-        return Variant(ABLATED, f"{self.key}={value}", f"{self.suffix}{value}")
+            return StudyVariant(ABLATED)
+        return StudyVariant(ABLATED, f"{self.key}={value}", f"{self.suffix}{value}")
 
 
 SWEEPS = (
@@ -48,20 +48,20 @@ class Experiment:
     """One of the paper's experiments.
 
     Attributes:
-        title: What tables call it.
-        variants: Settings, with what is changed.
+        title: Its name in tables.
+        variants: The settings with their changes.
         methods: Those that the paper compares.
         calibrates: Whether references are wanted for their own sake.
     """
 
     title: str
-    variants: tuple[Variant, ...]
+    variants: tuple[StudyVariant, ...]
     methods: tuple[str, ...] = METHODS
     calibrates: bool = False
 
 
-def _plain(settings: Sequence[str]) -> tuple[Variant, ...]:
-    return tuple(Variant(setting) for setting in settings)
+def _plain(settings: Sequence[str]) -> tuple[StudyVariant, ...]:
+    return tuple(StudyVariant(setting) for setting in settings)
 
 
 EXPERIMENTS = {
@@ -91,7 +91,7 @@ def chosen(what: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Selection:
-    """What an experiment is narrowed to; None leaves what the paper has."""
+    """The selected settings, methods, seeds and rounds; None for the paper's."""
 
     settings: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -115,7 +115,7 @@ class Selection:
 
     @property
     def difference(self) -> str:
-        """Which rounds and seeds were asked for instead of the paper's, as a sentence."""
+        """The rounds and seeds that differ from the paper's, as a sentence."""
         rounds = "" if self.rounds is None else f"{self.rounds} rounds"
         seeds = "" if set(self.seeds) == set(SEEDS) else f"seeds {', '.join(map(str, self.seeds))}"
         asked = " and ".join(filter(None, (rounds, seeds)))
@@ -127,7 +127,7 @@ class Selection:
         return self.settings is None or setting in self.settings
 
 
-def make_plan(experiments: Collection[str], selection: Selection) -> Plan:
+def make_plan(experiments: Collection[str], selection: Selection) -> ReproductionPlan:
     """The runs of some experiments together, each once."""
     runs: dict[PlannedRun, None] = {}
     calibrations: dict[str, None] = {}
@@ -144,7 +144,7 @@ def make_plan(experiments: Collection[str], selection: Selection) -> Plan:
                         runs[PlannedRun(variant, method, seed, selection.rounds)] = None
     if not runs and not calibrations:
         raise InputError(f"Nothing is left of {', '.join(experiments)}: {_has(experiments)}.")
-    return Plan(_study_by_study(runs), tuple(calibrations))
+    return ReproductionPlan(_study_by_study(runs), tuple(calibrations))
 
 
 def family(setting: str) -> str:

@@ -1,4 +1,4 @@
-"""What is on disk of a plan: every run finished, interrupted, missing, or something else."""
+"""The state of a plan's runs on disk: finished, interrupted, missing, damaged, or another run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedhv.paper.plan import METHODS, Plan, PlannedRun, Variant
+from fedhv.paper.plan import METHODS, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.folder import UNPROTECTED, computed, differences, holds_run
 from fedhv.runs.record import Run, read_run
 from fedhv.runs.reference import Reference
 from fedhv.support.errors import InputError
 
-State = Literal["finished", "interrupted", "missing", "other", "damaged"]
+RunState = Literal["finished", "interrupted", "missing", "other", "damaged"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A planned run and what is there of it.
+    """A planned run and its state on disk.
 
     Attributes:
         run: As it is planned.
-        folder: Where it is kept.
+        folder: Its folder.
         state: "other" is a run of another configuration, "damaged" one whose files cannot be read.
         done: Finished rounds.
         note: Why it is "other" or "damaged".
@@ -31,7 +31,7 @@ class Found:
 
     run: PlannedRun
     folder: Path
-    state: State
+    state: RunState
     done: int = 0
     note: str = ""
     record: Run | None = None
@@ -53,7 +53,7 @@ class Found:
         return self.record.reference if self.record is not None else None
 
 
-def look(plan: Plan, out: Path) -> list[Found]:
+def look(plan: ReproductionPlan, out: Path) -> list[Found]:
     """Every run of the plan, in its order."""
     return [find(run, run.folder(out)) for run in plan.runs]
 
@@ -84,8 +84,8 @@ def find(run: PlannedRun, folder: Path) -> Found:
 
 
 def absences(found: Sequence[Found]) -> list[str]:
-    """What is not finished, one line for every study."""
-    studies: dict[Variant, list[Found]] = {}
+    """The unfinished runs, one line per study."""
+    studies: dict[StudyVariant, list[Found]] = {}
     for each in sorted(found, key=lambda each: METHODS.index(each.run.method)):
         studies.setdefault(each.run.variant, []).append(each)
     lines = []
@@ -113,6 +113,6 @@ def mixtures(found: Sequence[Found]) -> list[str]:
     return [f"{name}: its runs of fedhv have different references" for name in mixed]
 
 
-def strangers(found: Sequence[Found]) -> list[str]:
-    """What is there but cannot be used, and why."""
+def other_runs(found: Sequence[Found]) -> list[str]:
+    """The runs that exist but cannot be used, and why."""
     return [f"{each.run.name} is left out: {each.note}" for each in found if each.note]

@@ -1,4 +1,4 @@
-"""What is taken from finished runs: final values, averages over evaluations, slacks, weights, costs."""
+"""Values of finished runs: final values, averages over evaluations, slacks, weights, costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhv.paper.found import Found
-from fedhv.paper.plan import Variant
+from fedhv.paper.plan import StudyVariant
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import Traffic
 from fedhv.support.statistics import Spread
@@ -18,13 +18,13 @@ LAST = 10
 Value = Callable[[Found], float]
 
 
-def of_group(found: Sequence[Found], variant: Variant, method: str) -> list[Found]:
+def of_group(found: Sequence[Found], variant: StudyVariant, method: str) -> list[Found]:
     """The finished runs of one method in one study."""
     return [each for each in found if each.finished and (each.run.variant, each.run.method) == (variant, method)]
 
 
 def spread(runs: Sequence[Found], value: Value) -> Spread | None:
-    """Mean and sample standard deviation over runs; None where there is none."""
+    """Mean and sample standard deviation over runs; None without runs."""
     return Spread.of([value(run) for run in runs]) if runs else None
 
 
@@ -44,7 +44,7 @@ def last_ten(key: str) -> Value:
 
 
 def seconds(rounds: int) -> Value:
-    """Wall-clock seconds of the first so many rounds, and of the calibration where there was one."""
+    """Wall-clock seconds of the first rounds, up to the given number, and of the calibration if there was one."""
 
     def value(run: Found) -> float:
         calibration = run.reference.cost.seconds if run.reference else 0.0
@@ -73,7 +73,7 @@ class Diagnostics:
 
 
 def diagnostics(runs: Sequence[Found]) -> Diagnostics | None:
-    """Over all rounds, tasks and runs of FedHV; None where there is none."""
+    """Over all rounds, tasks and runs of FedHV; None without runs."""
     known = [(each.slack, each.floored or 0) for run in runs for each in run.kept.rounds if each.slack is not None]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""What an experiment gives: tables to look at, records for programs, and what is missing from both."""
+"""The output of an experiment: tables, records for programs, and notes on missing runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Records = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table with the same numbers unrounded; `table` is None where there are too many to look at."""
+    """One table and its unrounded numbers; `table` is None if there are too many rows."""
 
     name: str
     records: Records

@@ -1,4 +1,4 @@
-"""Which runs an experiment needs: setting × method × seed, and what of the setting is changed."""
+"""The runs of an experiment: setting × method × seed, and changes of the setting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SETTINGS = ("multimnist", "mnist-fmnist", "celeba5-a", "celeba5-b", "cifar10-mni
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's, in its order."""
 REFERENCES = ("calibrated", "paper", "ours")
-"""Where FedHV's reference comes from."""
+"""The sources of FedHV's reference."""
 
 
 @dataclass(frozen=True)
-class Variant:
+class StudyVariant:
     """A setting, or a setting with a hyper-parameter changed; its runs are one study in one folder.
 
     A variant keeps the setting's own name inside its runs, so that a report of all of them sees an ablation.
@@ -43,7 +43,7 @@ class Variant:
 class PlannedRun:
     """One run."""
 
-    variant: Variant
+    variant: StudyVariant
     method: str
     seed: int
     rounds: int | None = None
@@ -54,7 +54,7 @@ class PlannedRun:
         return f"{self.variant.name}/{self.method}-seed{self.seed}"
 
     def folder(self, out: Path) -> Path:
-        """Where it is kept."""
+        """Its folder."""
         return out / self.name
 
     @property
@@ -64,7 +64,7 @@ class PlannedRun:
         return load_setting(self.variant.setting, [*self.variant.overrides, *changes])
 
     def config(self) -> dict[str, Any]:
-        """What its `config.toml` says about setting and method, as it is read back."""
+        """The tables of its `config.toml` about setting and method, as they are read back."""
         setting = self.resolved
         parameters = {k: v for k, v in method_tables(setting.method(self.method)).items() if k != "reference"}
         tables = toml.as_tables(setting) | {"methods": {self.method: parameters}}
@@ -73,7 +73,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """All that is needed: runs, and families whose reference is wanted for its own sake.
 
     Attributes:
@@ -84,9 +84,9 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     calibrations: tuple[str, ...] = ()
 
-    def studies(self) -> dict[Variant, tuple[PlannedRun, ...]]:
+    def studies(self) -> dict[StudyVariant, tuple[PlannedRun, ...]]:
         """The runs of every study."""
-        studies: dict[Variant, list[PlannedRun]] = {}
+        studies: dict[StudyVariant, list[PlannedRun]] = {}
         for run in self.runs:
             studies.setdefault(run.variant, []).append(run)
         return {variant: tuple(runs) for variant, runs in studies.items()}

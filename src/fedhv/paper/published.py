@@ -17,7 +17,7 @@ Mark = Literal["", "best", "second"]
 Contest = tuple[str, ...]
 """Who is compared with whom: ("multimnist",), ("multimnist", "task 1"), ("report",)."""
 Results = dict[Contest, dict[str, dict[str, "Printed"]]]
-"""Contest → competitor → metric → what the paper prints."""
+"""Contest → competitor → metric → printed number."""
 
 _PRINTED = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.(\d+))?))?(?: (best|second))?")
 
@@ -28,7 +28,7 @@ class Printed:
 
     Attributes:
         mean: The number itself.
-        deviation: What stands behind "±".
+        deviation: The number after "±".
         digits: Behind the decimal point.
         mark: Bold is "best", underlined "second": the paper ranks by means that it does not print in full.
     """
@@ -160,7 +160,7 @@ def reference_diagnostics() -> dict[str, PaperDiagnostics]:
 
 @dataclass(frozen=True)
 class PaperEfficiency:
-    """What the paper's methods cost: `rounds` adaptive rounds on `setting`, FedHV's calibration included."""
+    """The costs of the paper's methods: `rounds` adaptive rounds on `setting`, FedHV's calibration included."""
 
     setting: str
     rounds: int

@@ -19,7 +19,7 @@ NAME = "reference.toml"
 
 
 def place(out: Path, under: str) -> Path:
-    """Where a family's reference and its calibration runs are kept."""
+    """The folder of a family's reference and its calibration runs."""
     return out / FOLDER / under
 
 
@@ -48,13 +48,13 @@ def kept(out: Path, under: str) -> Reference | None:
 
 
 def of_rule(reference: Reference, setting: Setting) -> bool:
-    """Whether a reference was calibrated as the setting says."""
+    """Whether a reference has the setting's calibration."""
     asked = rule_asked(setting, setting.calibration.setting or setting.name)
     return reference.provenance.source == "calibration" and rule_of(reference) == asked
 
 
 def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer: Observer) -> Reference:
-    """The family's reference, calibrated now unless it is there; an interrupted calibration goes on."""
+    """The family's reference, calibrated if it does not exist; an interrupted calibration is resumed."""
     reference = kept(out, under)
     if reference is None:
         setting = load_setting(under)
@@ -65,7 +65,7 @@ def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer
 
 
 def check_shared_rule(setting: str) -> None:
-    """Settings that share a reference should say the same about it."""
+    """Raise an error if settings that share a reference differ in its calibration."""
     under = family(setting)
     mine, theirs = load_setting(setting), load_setting(under)
     if mine.calibration != theirs.calibration and under != setting:

@@ -13,7 +13,7 @@ from fedhv.report.groups import method_title
 from fedhv.support.statistics import Spread
 
 Names = Callable[[str], str]
-"""What tables call a contest or a competitor."""
+"""The name of a contest or a competitor in tables."""
 
 NONE = Cell("–")
 VERDICTS = {"yes": "yes", "best": "only the best", "no": "no"}
@@ -36,7 +36,7 @@ def values_sheet(
         caption: Below it.
         heads: Names of the parts of a contest, and of the competitors.
         of: All entries.
-        shown: What tables call competitors and contests.
+        shown: The names of competitors and contests in tables.
     """
     metrics = list(dict.fromkeys(entry.metric for entry in of))
     columns = [Column(head, numeric=False) for head in heads]
@@ -88,7 +88,7 @@ def order(places: Sequence[Sequence[str]], shown: Names = method_title) -> str:
 
 
 def paper_cell(value: Printed | None, rank: int | None = None) -> Cell:
-    """What the paper prints."""
+    """The paper's number as printed."""
     if value is None:
         return NONE
     return Cell(spread=Spread(value.mean, value.deviation, 0), digits=value.digits, rank=_mark(value, rank))

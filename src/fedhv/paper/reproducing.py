@@ -1,4 +1,4 @@
-"""`fedhv reproduce`: run what is missing, then put our numbers beside the paper's."""
+"""`fedhv reproduce`: run missing runs, then compare our numbers with the paper's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedhv.paper import tables
 from fedhv.paper.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.paper.estimate import Forecast, forecasts
 from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
-from fedhv.paper.found import Found, absences, look, mixtures, strangers
+from fedhv.paper.found import Found, absences, look, mixtures, other_runs
 from fedhv.paper.output import Output, Sheet, write_outputs
 from fedhv.paper.running import Options, calibrations, run_missing
 from fedhv.simulation.observer import Observer
@@ -18,12 +18,12 @@ from fedhv.support.errors import InputError
 
 TABLES = "tables"
 NARROWED = "narrowed"
-"""The folder in it where tables of a part of the study go, so that they do not take the place of the whole's."""
+"""The subfolder for tables of a part of the study, so that they do not replace the full tables."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: an output for every experiment, the files that were written, and why runs failed."""
+    """The result: an output per experiment, the written files, and the errors of failed runs."""
 
     outputs: tuple[Output, ...]
     files: tuple[Path, ...]
@@ -42,10 +42,10 @@ def reproduce(
 
     Args:
         what: A name in `EXPERIMENTS`, or "all".
-        options: Where and how runs are computed.
-        selection: What it is narrowed to.
-        run: Whether missing runs are run; otherwise what is there is compared.
-        observer: Is told about progress.
+        options: How runs are computed.
+        selection: The selected settings, methods, seeds and rounds.
+        run: Whether missing runs are run; otherwise only existing runs are compared.
+        observer: Receives progress.
     """
     selection = selection or Selection()
     names = _left(what, selection)
@@ -71,7 +71,7 @@ def rehearse(what: str, options: Options, selection: Selection | None = None) ->
 
 
 def _left(what: str, selection: Selection) -> list[str]:
-    """The experiments of which something is left; a single one that is empty is an error of its own."""
+    """The experiments with at least one selected run; an error if a single experiment has none."""
     names = chosen(what)
     if len(names) == 1:
         return names
@@ -92,13 +92,13 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     count = sum(each.finished for each in mine)
     lacks = absences(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
-    notes = (*head, *lacks, *strangers(mine), *mixtures(mine))
+    notes = (*head, *lacks, *other_runs(mine), *mixtures(mine))
     sheets = [_marked(sheet, selection) for sheet in _sheets(name, mine, selection, out)]
     return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
 
 
 def _marked(sheet: Sheet, selection: Selection) -> Sheet:
-    """A table whose caption says which rounds and seeds its runs have, where they are not the paper's."""
+    """A table whose caption states rounds and seeds that differ from the paper's."""
     if sheet.table is None or sheet.name == "references" or not selection.difference:
         return sheet  # calibrated references depend on neither
     return replace(sheet, table=replace(sheet.table, caption=f"{selection.difference} {sheet.table.caption}"))

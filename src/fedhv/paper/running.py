@@ -1,4 +1,4 @@
-"""Run what is missing of a plan: references first, then study after study; what is finished is left alone."""
+"""Run the missing runs of a plan: references first, then study after study. Finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedhv.interface import compare
 from fedhv.paper import references
 from fedhv.paper.experiments import family
 from fedhv.paper.found import Found, look
-from fedhv.paper.plan import REFERENCES, Plan, PlannedRun, Variant
+from fedhv.paper.plan import REFERENCES, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.cluster import check_ray
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import EXECUTORS
@@ -26,13 +26,13 @@ from fedhv.support.files import make_folder
 
 @dataclass(frozen=True)
 class Options:
-    """Where and how runs are computed.
+    """How runs are computed.
 
     Attributes:
         out: The reproduction's folder.
         data: The folder of the datasets.
         jobs: Runs at a time.
-        executor: Where runs go, as for `fedhv.compare`.
+        executor: As for `fedhv.compare`.
         engine: As for `fedhv.run`.
         device: As for `fedhv.run`.
         precision: As for `fedhv.run`.
@@ -59,7 +59,7 @@ class Options:
             raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
 
 
-def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[str]:
+def calibrations(plan: ReproductionPlan, found: Sequence[Found], options: Options) -> list[str]:
     """The families whose reference has to be calibrated, by the setting that it is calibrated under."""
     wanted = dict.fromkeys(plan.calibrations)
     if options.reference == "calibrated":
@@ -69,8 +69,8 @@ def calibrations(plan: Plan, found: Sequence[Found], options: Options) -> list[s
     return [under for under in wanted if references.kept(options.out, under) is None]
 
 
-def run_missing(plan: Plan, options: Options, observer: Observer | None = None) -> list[str]:
-    """Run what is not finished; everything that can be wrong is looked at before anything is written.
+def run_missing(plan: ReproductionPlan, options: Options, observer: Observer | None = None) -> list[str]:
+    """Run unfinished runs. All checks are made before anything is written.
 
     Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
     """
@@ -92,7 +92,7 @@ def run_missing(plan: Plan, options: Options, observer: Observer | None = None) 
             observer.stop()
         for number, (variant, runs) in enumerate(studies.items(), start=1):
             count = len(todo & set(runs))
-            observer.say(f"{variant.name} (study {number} of {len(studies)}): {count} of {len(runs)} runs to do")
+            observer.message(f"{variant.name} (study {number} of {len(studies)}): {count} of {len(runs)} runs to do")
             try:
                 _run_study(variant, runs, options, observer)
             except StudyFailed as failed:
@@ -103,7 +103,7 @@ def run_missing(plan: Plan, options: Options, observer: Observer | None = None) 
     return failures
 
 
-def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, observer: Observer) -> None:
+def _run_study(variant: StudyVariant, runs: Sequence[PlannedRun], options: Options, observer: Observer) -> None:
     """All runs of one study; `compare` reads those that are finished."""
     methods = list(dict.fromkeys(run.method for run in runs))
     compare(
@@ -124,8 +124,8 @@ def _run_study(variant: Variant, runs: Sequence[PlannedRun], options: Options, o
     )
 
 
-def _reference(variant: Variant, options: Options) -> Reference | str | None:
-    """What FedHV's runs use. A study whose FedHV runs are all finished has its own already."""
+def _reference(variant: StudyVariant, options: Options) -> Reference | str | None:
+    """The reference of FedHV's runs. A study whose FedHV runs are finished already has one."""
     if options.reference != "calibrated":
         return options.reference
     return references.kept(options.out, family(variant.setting))
@@ -152,7 +152,7 @@ def _check(found: Sequence[Found], options: Options) -> None:
 
 
 def _source(setting: str, reference: str) -> str:
-    """What the provenance of such a reference says."""
+    """The provenance of such a reference."""
     return "calibration" if reference == "calibrated" else named_source(setting, reference)
 
 

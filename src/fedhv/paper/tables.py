@@ -1,27 +1,27 @@
-"""The tables of means: main, loss-hv, per-task, last10 and ablations, each beside the paper's."""
+"""The tables of means: main, loss-hv, per-task, last10 and ablations, each with the paper's numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedhv.paper.comparison import Entry, Metric, entries
+from fedhv.paper.comparison import Entry, PaperMetric, entries
 from fedhv.paper.experiments import ABLATED, EXPERIMENTS, SWEEPS, TWO_TASKS, Selection
 from fedhv.paper.found import Found
 from fedhv.paper.measures import Value, diagnostics, final, final_of_task, last_ten, of_group, spread
 from fedhv.paper.output import Records, Sheet
-from fedhv.paper.plan import Variant
+from fedhv.paper.plan import StudyVariant
 from fedhv.paper.published import Results, results
 from fedhv.paper.render import NONE, Names, rankings_sheet, values_sheet
 from fedhv.report.cells import Cell, Column, Table, words
 from fedhv.report.groups import method_title
 
-MEAN_ACCURACY = Metric("mean_accuracy", "MeanAcc %", True)
-WORST_ACCURACY = Metric("worst_accuracy", "WorstAcc %", True)
-MEAN_LOSS = Metric("mean_loss", "MeanLoss", False, 3)
-HYPERVOLUME = Metric("hypervolume", "HV", True)
+MEAN_ACCURACY = PaperMetric("mean_accuracy", "MeanAcc %", True)
+WORST_ACCURACY = PaperMetric("worst_accuracy", "WorstAcc %", True)
+MEAN_LOSS = PaperMetric("mean_loss", "MeanLoss", False, 3)
+HYPERVOLUME = PaperMetric("hypervolume", "HV", True)
 OVER_SEEDS = "Mean ± sample standard deviation over seeds; the difference is ours minus the paper's."
 
-Measured = Sequence[tuple[Metric, Value]]
+MeasuredValues = Sequence[tuple[PaperMetric, Value]]
 
 
 def main(found: Sequence[Found], selection: Selection) -> list[Sheet]:
@@ -55,10 +55,10 @@ def per_task(found: Sequence[Found], selection: Selection) -> list[Sheet]:
             continue
         i = int(task.removeprefix("task ")) - 1
         measured = [
-            (Metric("accuracy", "Accuracy %", True), final_of_task(i, "accuracy")),
-            (Metric("loss", "Loss", False, 3), final_of_task(i, "loss")),
+            (PaperMetric("accuracy", "Accuracy %", True), final_of_task(i, "accuracy")),
+            (PaperMetric("loss", "Loss", False, 3), final_of_task(i, "loss")),
         ]
-        names = [(method, Variant(setting), method) for method in _methods("per-task", selection)]
+        names = [(method, StudyVariant(setting), method) for method in _methods("per-task", selection)]
         of += _entries(contest, names, measured, {contest: competitors}, found)
     caption = f"Final accuracy and loss of every task.{_task_names(found)}"
     return _sheets("per-task", caption, ("Setting", "Task", "Method"), of)
@@ -113,20 +113,20 @@ def _ablation_diagnostics(found: Sequence[Found]) -> Sheet:
 
 
 def _by_setting(
-    experiment: str, published: Results, measured: Measured, found: Sequence[Found], selection: Selection
+    experiment: str, published: Results, measured: MeasuredValues, found: Sequence[Found], selection: Selection
 ) -> list[Entry]:
     of = []
     for contest in published:
         if selection.has(contest[0]):
-            names = [(method, Variant(contest[0]), method) for method in _methods(experiment, selection)]
+            names = [(method, StudyVariant(contest[0]), method) for method in _methods(experiment, selection)]
             of += _entries(contest, names, measured, published, found)
     return of
 
 
 def _entries(
     contest: tuple[str, ...],
-    names: Sequence[tuple[str, Variant, str]],
-    measured: Measured,
+    names: Sequence[tuple[str, StudyVariant, str]],
+    measured: MeasuredValues,
     published: Results,
     found: Sequence[Found],
 ) -> list[Entry]:
@@ -153,7 +153,7 @@ def _sheets(
 
 
 def _task_names(found: Sequence[Found]) -> str:
-    """What the numbered tasks are, as far as runs say so."""
+    """The names of the numbered tasks, as far as runs have them."""
     named = {
         each.run.variant.setting: ", ".join(task.name for task in each.kept.summary.tasks)
         for each in found

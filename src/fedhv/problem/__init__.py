@@ -1,1 +1,1 @@
-"""What is learnt and from whose examples: tasks, clients, the model as one flat vector."""
+"""The problem: tasks, examples, clients, partition, the model as one flat vector, random draws."""

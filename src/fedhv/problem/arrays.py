@@ -1,4 +1,4 @@
-"""What people have, as inputs and targets: arrays, tensors, lists, pandas' columns and frames, tuples and dicts."""
+"""Inputs and targets from user data: arrays, tensors, lists, pandas columns and frames, tuples and dicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedhv.problem.trees import Inputs
 from fedhv.support.errors import InputError
 
 LARGE = 2**26
-"""Bytes of an array from which on it stays as it is: converting or joining smaller ones makes them faster to read."""
+"""The size in bytes above which an array is not converted or joined. Smaller arrays are, for faster reading."""
 
 
 def as_inputs(values: Any, what: str = "inputs", large: int = LARGE) -> Inputs:
@@ -40,14 +40,14 @@ def as_inputs(values: Any, what: str = "inputs", large: int = LARGE) -> Inputs:
 
 
 def as_targets(values: Any, n: int, what: str = "targets") -> Tensor:
-    """One task's targets; `None` means that none of the n examples has one, and NaN that this one has none."""
+    """One task's targets. `None` means that no example has a target; NaN means that this example has none."""
     if values is None:
         return torch.full((n,), torch.nan)
     return _many(_plain(values, what), what)
 
 
 def _plain(values: Any, what: str) -> Any:
-    """Tensors and arrays of numbers as they are; everything else as an array, missing values as NaN."""
+    """Tensors and numeric arrays unchanged; everything else as an array with NaN for missing values."""
     if isinstance(values, Tensor):
         return values
     if is_series(values):
@@ -78,7 +78,7 @@ def _many(values: Any, what: str) -> Tensor:
         if isinstance(values, np.ndarray):
             values = values.astype(values.dtype.newbyteorder("="), copy=False)
         with warnings.catch_warnings():
-            # Arrays of pandas and of memory maps may not be written to, which torch warns of. Nobody does.
+            # Torch warns about read-only arrays of pandas and memory maps; they are never written.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
             tensor = torch.as_tensor(values)
     except (TypeError, ValueError) as error:  # strings, objects

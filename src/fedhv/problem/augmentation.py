@@ -11,8 +11,8 @@ from torch import Tensor
 class Augmentation(Protocol):
     """A random change of training minibatches, split into its draws and their effect.
 
-    The draws are made in NumPy from the client's own random stream; the effect is one batched operation on the
-    device. So every engine sees the same augmented images.
+    The draws are made in NumPy from the client's random stream. The effect is one batched operation on the device. So
+    every engine uses the same augmented images.
     """
 
     def draw(self, rng: np.random.Generator, steps: int, batch: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A federated multi-task problem: a model, its tasks, examples, and which client holds which of them."""
+"""A federated multi-task problem: a model, its tasks, examples, and the clients that hold them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Benchmark:
     """A problem before it is divided among clients.
 
     Attributes:
-        name: What tables call it.
-        model: Makes a fresh, randomly initialised model with one output per task. Parameters with
-            `requires_grad=False` stay as it makes them.
+        name: Its name in tables.
+        model: Returns a new, randomly initialised model with one output per task. Parameters with
+            `requires_grad=False` are not trained.
         tasks: The m objectives, in the order of the model's outputs.
         train: All training examples.
         test: The examples that evaluation uses.
-        prepare: From stored inputs to what the model takes (normalisation), batch by batch on the device. Inputs of
-            several parts come and go as the tuple or dict that they are.
+        prepare: Maps stored inputs to the model's inputs (normalisation), batch by batch on the device. Inputs of
+            several parts are a tuple or dict in both.
         augment: Applied to training minibatches only.
         heads: For every task the prefix of its head's parameter names; all other parameters are shared. By
-            default `heads.0`, `heads.1`, … if the model has such a list and parameters beside it, otherwise every
+            default `heads.0`, `heads.1`, … if the model has such a list and other parameters; otherwise every
             parameter is shared.
         strata: Label columns that a partition may name, each n whole numbers; by default the targets themselves.
         missing_labels: Whether clients that live elsewhere may lack labels; what examples here lack is found by itself.
@@ -78,7 +78,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Problem(Benchmark):
-    """A benchmark with its clients: all that a simulation needs to know about the world."""
+    """A benchmark with its clients."""
 
     clients: Clients = field(default_factory=lambda: Clients.of([]))
 
@@ -116,15 +116,15 @@ class Problem(Benchmark):
         collate: Collate | None = None,
         **options: Any,
     ) -> Problem:
-        """Your own problem from the clients' arrays, which are not copied where they are large or on disk.
+        """Your own problem from the clients' arrays. Large arrays and arrays on disk are not copied.
 
         Args:
-            model: Makes a fresh model; its forward pass returns one output per task.
+            model: Returns a new model; its forward pass returns one output per task.
             tasks: The objectives, in the order of the outputs.
-            clients: For every client its inputs and a list of m target arrays, None for a task that it has no label
-                of; or its `Examples`; or its torch `Dataset`.
+            clients: For every client its inputs and a list of m target arrays (None for a task without labels), or its
+                `Examples`, or its torch `Dataset`.
             test: The same for evaluation.
-            name: What tables call the problem.
+            name: The problem's name in tables.
             collate: Makes a minibatch from a list of single examples' inputs, as in `Examples.of`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
@@ -167,14 +167,14 @@ class Problem(Benchmark):
         """Your own problem from a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays.
 
         Args:
-            model: Makes a fresh model; its forward pass returns one output per task.
+            model: Returns a new model; its forward pass returns one output per task.
             tasks: The objectives, in the order of the outputs.
             table: The training examples, a row each. Missing values in a task's column are missing labels.
-            inputs: A column's name; a list of them, side by side in float32; or a tuple or dict of these.
+            inputs: A column's name; a list of names, for a float32 matrix; or a tuple or dict of these.
             targets: For every task's name its column, or a list of columns.
-            client: The column that says whose row it is; clients are numbered in the order of its sorted values.
+            client: The column with the client of each row; clients are numbered in the order of its sorted values.
             test: A table with the same columns for evaluation.
-            name: What tables call the problem.
+            name: The problem's name in tables.
             collate: As in `Examples.of`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
@@ -212,13 +212,13 @@ class Problem(Benchmark):
         """Your own problem from a partitioner of `flwr-datasets`: every partition is a client.
 
         Args:
-            model: Makes a fresh model; its forward pass returns one output per task.
+            model: Returns a new model; its forward pass returns one output per task.
             tasks: The objectives, in the order of the outputs.
-            partitioner: Has `num_partitions` and `load_partition(i)`; its dataset is assigned already.
+            partitioner: Has `num_partitions` and `load_partition(i)`; its dataset must be set.
             inputs: Columns, as in `from_table`.
             targets: Columns, as in `from_table`.
             test: A table with the same columns for evaluation.
-            name: What tables call the problem.
+            name: The problem's name in tables.
             collate: As in `Examples.of`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 

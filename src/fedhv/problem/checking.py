@@ -1,4 +1,4 @@
-"""What would poison a run is refused where examples enter: none at all, too few targets, NaN, labels out of range."""
+"""Checks of examples: at least one example, a target for every example, no NaN, labels in range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedhv.support.errors import InputError
 
 
 def check_tasks(problem: str, tasks: Sequence[Any]) -> None:
-    """Tasks are tasks, not names."""
+    """Reject tasks that are not `Task` objects, such as names."""
     for task in tasks:
         if not isinstance(task, Task):
             raise InputError(
@@ -25,7 +25,7 @@ def check_tasks(problem: str, tasks: Sequence[Any]) -> None:
 
 
 def checked(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> Examples:
-    """The examples, their missing labels marked; complete ones are returned as they are."""
+    """The examples with masks of missing labels. Complete examples are returned unchanged."""
     where = f"Problem '{problem}', {split} examples"
     n = len(examples)
     if n == 0:
@@ -49,7 +49,7 @@ def checked(problem: str, split: str, examples: Examples, tasks: Sequence[Task])
 
 
 def _marked(examples: Examples, tasks: Sequence[Task]) -> Examples:
-    """Labels are checked where they are there."""
+    """Only labels that are present are checked."""
     masks = examples.labelled or (None,) * len(tasks)
     pairs = [marked(*each) for each in zip(tasks, examples.targets, masks, strict=True)]
     for task, (targets, mask) in zip(tasks, pairs, strict=True):

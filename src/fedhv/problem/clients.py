@@ -1,4 +1,4 @@
-"""Which client holds which examples."""
+"""The examples of each client."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 class Clients:
     """Index lists, not objects: client k holds `indices[offsets[k]:offsets[k + 1]]` of the training examples.
 
-    A million clients are two arrays.
+    So a million clients are two arrays.
     """
 
     indices: np.ndarray
     offsets: np.ndarray
 
     complete: ClassVar[bool] = True
-    """Whether these are all clients of the federation: then every task has labels somewhere among them."""
+    """Whether these are all clients of the federation. Then every task must have labels."""
 
     @classmethod
     def of(cls, lists: Sequence[Any]) -> Clients:
@@ -40,5 +40,5 @@ class Clients:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many examples each client holds."""
+        """The number of examples of each client."""
         return np.diff(self.offsets)

@@ -1,9 +1,9 @@
-r"""Random bits without a generator: a hash of a 64-bit key and of an element's place.
+r"""Counter-based random bits: a hash of a 64-bit key and of an element's position.
 
 An element with coordinates $(i_0, i_1)$ in the c-th draw of a forward pass has the bits
 $\mathrm{mix}(((\mathrm{key} + c\,γ + i_0)\,γ + i_1)\,γ) \bmod 2^{64}$, and so on for more axes, where γ and mix are
-SplitMix64's (Steele, Lea and Flood, 2014). They do not depend on what was drawn before, on the device or on the size
-of the tensor: a minibatch that is filled up draws the same for its own examples, whichever axis counts them.
+SplitMix64's (Steele, Lea and Flood, 2014). They do not depend on earlier draws, on the device or on the size of the
+tensor: the examples of a padded minibatch have the same draws, whichever axis is the batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Words = TypeVar("Words", np.ndarray, Tensor)
 
 
 def signed(word: int) -> int:
-    """A word of 64 bits as the int64 that has them: torch computes with no other 64-bit numbers."""
+    """A 64-bit word as an int64 with the same bits; torch has no unsigned 64-bit arithmetic."""
     return (word + 2**63) % 2**64 - 2**63
 
 
@@ -34,7 +34,7 @@ _FIRST, _SECOND = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 def mix(words: Words) -> Words:
     """SplitMix64's finaliser, a bijection of 64-bit words in which every bit of the input changes half of the output.
 
-    The words are int64, so the bits that a shift fills in with the sign are masked; products wrap around.
+    The words are int64, so the sign bits of a right shift are masked; products wrap around.
     """
     words = (words ^ ((words >> 30) & (2**34 - 1))) * _FIRST
     words = (words ^ ((words >> 27) & (2**37 - 1))) * _SECOND
@@ -42,12 +42,12 @@ def mix(words: Words) -> Words:
     return mixed
 
 
-Place = tuple[int, int, int, int]
-"""Seed, round, client and part: what fixes a client's draws in a round."""
+DrawKey = tuple[int, int, int, int]
+"""Seed, round, client and part: they fix a client's draws in a round."""
 
 
-def keys(purpose: Purpose, places: Iterable[Place], steps: int) -> np.ndarray:
-    """Keys of the forward passes in which clients draw, steps × clients, int64: one for every step of every place."""
+def keys(purpose: Purpose, places: Iterable[DrawKey], steps: int) -> np.ndarray:
+    """The keys of forward passes, steps × clients, int64: one for every step of every client."""
     rows = [(_word(seed), round, client, part) for seed, round, client, part in places]
     seeds, rounds, clients, parts = np.array(rows, np.int64).reshape(-1, 4).T
     gamma = signed(GAMMA)
@@ -58,15 +58,15 @@ def keys(purpose: Purpose, places: Iterable[Place], steps: int) -> np.ndarray:
 
 
 def _word(seed: int) -> int:
-    """A seed in 63 bits: itself, where it has no more."""
+    """A seed in 63 bits; a smaller seed is unchanged."""
     return seed if seed < 2**63 else int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
 
 
 def bits(key: int | Tensor, draw: int, shape: Sequence[int], device: torch.device) -> Tensor:
-    """64 random bits, as int64, for every element of a tensor of this shape: those of a pass's draw of this number.
+    """64 random bits, as int64, for every element of a tensor of this shape, in the given draw of a forward pass.
 
-    The key is a number, or a tensor without axes where `vmap` gives every client its own. On a CPU, numbers are
-    hashed by NumPy, which needs a third of the time.
+    The key is a number, or a scalar tensor if `vmap` maps it over clients. On a CPU, numbers are hashed by NumPy, which
+    needs a third of the time.
     """
     if isinstance(key, Tensor):
         return mix(_counters(key + signed(draw * GAMMA), shape, lambda size: torch.arange(size, device=device)))
@@ -78,10 +78,10 @@ def bits(key: int | Tensor, draw: int, shape: Sequence[int], device: torch.devic
 
 
 def _counters(start: Words, shape: Sequence[int], numbers: Callable[[int], Words]) -> Words:
-    """What is hashed, for every place of a tensor.
+    """The counters that are hashed, for every position of a tensor.
 
-    Coordinates are added before anything is multiplied: a product of a coordinate alone would be taken by the compiler
-    for an address and computed with an address's bits.
+    Coordinates are added before the multiplication. The compiler would treat the product of a coordinate alone as an
+    address and compute it with fewer bits.
     """
     for axis, size in enumerate(shape):
         start = (start + numbers(size).reshape(-1, *[1] * (len(shape) - axis - 1))) * signed(GAMMA)

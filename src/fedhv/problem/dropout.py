@@ -1,13 +1,13 @@
-"""Random draws inside a model, dropout above all, as a function of a key: the same on every engine and device.
+"""Random draws inside a model, such as dropout, as a function of a key: the same on every engine and device.
 
-`Draws(key)` is a context. Torch's functions that draw, called in it by a layer or by a user's own `forward`, take their
-bits from `fedhv.problem.counter` instead of torch's generator. Every draw of the pass has a number, in the order of
-the calls. It sees calls in Python only, so it is written for eager code, `vmap` and `make_fx` (whose graph is what the
-stacked engine compiles); dropout that torch does inside a function (attention, recurrent layers) is done here by hand.
+`Draws(key)` is a context. In it, torch's random functions take their bits from `fedhv.problem.counter` instead of
+torch's generator, in layers and in a user's `forward`. The draws of a forward pass are numbered in the order of the
+calls. The context intercepts calls in Python, so it works in eager code, under `vmap` and in `make_fx` (whose graph the
+stacked engine compiles). Dropout inside torch's own functions (attention, recurrent layers) is reimplemented here.
 
-Covered: all kinds of dropout, attention's and recurrent layers' too, RReLU, `gumbel_softmax`, `bernoulli`, `rand`,
-`randn`, `*_like`, `uniform_`, `normal_`, `exponential_`. Others (`randint`, `randperm`, `multinomial`, …) stay torch's
-own: drawn per client on the engines sequential and parallel, and per stack on the engine stacked.
+Covered: all kinds of dropout, including attention and recurrent layers, RReLU, `gumbel_softmax`, `bernoulli`, `rand`,
+`randn`, `*_like`, `uniform_`, `normal_`, `exponential_`. Others (`randint`, `randperm`, `multinomial`, …) use torch's
+generator: per client on the sequential and parallel engines, and per stack on the stacked engine.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torch.overrides import TorchFunctionMode
 from fedhv.problem.counter import bits
 
 ALPHA = 1.7580993408473766
-"""Minus the value to which SELU saturates; alpha dropout sets elements to it instead of zero."""
+"""Minus the value at which SELU saturates; alpha dropout sets elements to it instead of zero."""
 
 Function = Callable[..., Any]
 
 
 class Draws(TorchFunctionMode):
-    """One forward pass whose draws follow from `key`: a number, or an int64 tensor that `vmap` maps over clients."""
+    """A forward pass whose draws are functions of `key`: a number, or an int64 tensor that `vmap` maps over clients."""
 
     def __init__(self, key: int | Tensor) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Draws(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What `func` gives, with draws of this pass."""
+        """The result of `func`, with the draws of this pass."""
         kwargs = kwargs or {}
         replacement = _REPLACEMENTS.get(func)
         if replacement is not None and kwargs.get("generator") is None:
@@ -53,13 +53,13 @@ class Draws(TorchFunctionMode):
             return opened(*args, **kwargs)
 
     def words(self, like: Tensor, shape: torch.Size | None = None) -> Tensor:
-        """The next draw's bits, where `like` lies."""
+        """The bits of the next draw, on the device of `like`."""
         self.count += 1
         return bits(self.key, self.count, like.shape if shape is None else shape, like.device)
 
     def keep(self, like: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
-        """Which elements stay, each with probability 1 − p."""
-        # Signed words are uniform from −2⁶³ on; at p = 1 the bound is no int64 any more.
+        """The elements that are kept, each with probability 1 − p."""
+        # Signed words are uniform from −2⁶³ on; at p = 1 the bound does not fit into int64.
         words = self.words(like, shape)
         return words >= round(p * 2**64) - 2**63 if p < 1 else torch.zeros_like(words, dtype=torch.bool)
 
@@ -69,7 +69,7 @@ class Draws(TorchFunctionMode):
         return (((self.words(like) >> 41) & (2**23 - 1)).to(dtype) + 0.5) * 2**-23
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers, by Box and Muller's transformation of two uniform ones."""
+        """Standard normal numbers, by the Box–Muller transform of two uniform ones."""
         radius = (-2 * self.uniform(like).log()).sqrt()
         return (radius * torch.cos(2 * math.pi * self.uniform(like))).to(like.dtype)
 
@@ -81,14 +81,14 @@ class Draws(TorchFunctionMode):
 # --- functions of the python layer ------------------------------------------------------------------------------
 
 _PLAIN = {Tensor, nn.Parameter}
-"""Other types of tensors have their own say about a function."""
+"""Other types of tensors have their own `__torch_function__`."""
 
 
 def _opened(function: Any) -> Function:
-    """A function of `torch.nn.functional` that offers itself to no mode, so that the functions it calls do.
+    """A function of `torch.nn.functional` that is not intercepted itself, so that the functions that it calls are.
 
-    Torch's functions hand themselves over as a whole before they begin; inside `multi_head_attention_forward` nothing
-    could be seen otherwise.
+    Torch dispatches a whole function to the context before its body runs. Without this, calls inside
+    `multi_head_attention_forward` could not be intercepted.
     """
     closed = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
     opened = types.FunctionType(
@@ -170,14 +170,14 @@ def _attention(
         weights = scores.softmax(-1)
     else:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        nothing = (scores == -math.inf).all(-1, keepdim=True)  # a query that may see no key gets zeros
+        nothing = (scores == -math.inf).all(-1, keepdim=True)  # a query whose keys are all masked gets zeros
         weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
     return (weights * draws.dropped(weights, dropout_p)) @ value
 
 
 def _recurrent(draws: Draws, func: Function, *arguments: Any) -> Any:
     """An LSTM, GRU or RNN, one layer after the other with dropout between them."""
-    at = 3 if isinstance(arguments[3], bool) else 4  # packed sequences have the sizes of their batches, too
+    at = 3 if isinstance(arguments[3], bool) else 4  # packed sequences also have batch sizes
     (inputs, *sizes, begin, weights), (biases, layers, p, train, *rest) = arguments[:at], arguments[at:]
     if not train or p == 0 or layers == 1:
         return func(*arguments)
@@ -215,7 +215,7 @@ def _rrelu(
 
 
 def _new(distribution: Function) -> Function:
-    """For functions that make a tensor: torch makes one, and its numbers are replaced."""
+    """For functions that create a tensor: torch creates it, and its numbers are replaced."""
 
     def replacement(draws: Draws, func: Function, *args: Any, **kwargs: Any) -> Tensor:
         made: Tensor = func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Inputs and targets, and how to read them from what people have."""
+"""Examples: inputs and targets, from arrays, tables and datasets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedhv.problem.tables import Columns, read_columns, read_targets
 from fedhv.problem.trees import Inputs, leaves, tree_map
 
 Collate = Callable[[list[Any]], Inputs]
-"""From single examples' inputs to those of a minibatch."""
+"""Makes the inputs of a minibatch from the inputs of single examples."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Examples:
 
     Attributes:
         inputs: A tensor; or a tuple of tensors, which are the model's positional arguments; or a dict of tensors, its
-            keyword arguments. Memory maps and large arrays are read by index, when a minibatch needs them.
-        targets: For every task a tensor; a missing target is 0 once a problem was made of the examples.
-        labelled: For every task a mask of the labels that are there, of the targets' shape, or None where all are;
-            None instead of the tuple where no task has a mask.
+            keyword arguments. Memory maps and large arrays are read by index when a minibatch needs them.
+        targets: One tensor per task. In a problem, missing targets are 0.
+        labelled: For every task a mask of the present labels, of the targets' shape, or None if all are present; None
+            instead of the tuple if no task has a mask.
     """
 
     inputs: Inputs
@@ -46,15 +46,15 @@ class Examples:
         collate: Collate | None = None,
         large: int = LARGE,
     ) -> Examples:
-        """Examples from arrays, tensors or pandas' columns; real numbers become float32, as the model's parameters are.
+        """Examples from arrays, tensors or pandas columns. Real numbers become float32, like the model's parameters.
 
         Args:
-            inputs: An array, or a tuple or dict of arrays with one first axis. `np.memmap` stays on disk.
-            targets: An array for every task; NaN where a target is missing, None where no example has one.
-            labelled: For every task None or booleans, False where a label is missing.
+            inputs: An array, or a tuple or dict of arrays with a common first axis. `np.memmap` stays on disk.
+            targets: One array per task; NaN for a missing target, None if no example has one.
+            labelled: For every task None or booleans, False for a missing label.
             collate: Makes a minibatch from a list of entries of `inputs`, which may then differ in length;
                 `fedhv.padded` pads them.
-            large: An array of more bytes is not converted now, but minibatch by minibatch.
+            large: Arrays with more bytes are converted minibatch by minibatch.
 
         Example:
             >>> examples = Examples.of(np.zeros((3, 5)), [[0, 1, 1], [0.5, np.nan, 2.0]])
@@ -77,9 +77,9 @@ class Examples:
         """Examples from a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays.
 
         Args:
-            table: Has named columns.
-            inputs: A column's name; a list of them, which become an n × p matrix of float32; or a tuple or dict of
-                these, for a model with several arguments.
+            table: A table with named columns.
+            inputs: A column's name; a list of names, whose columns become an n × p matrix of float32; or a tuple or
+                dict of these, for a model with several arguments.
             targets: For every task its column, or a list of columns.
             collate: As in `of`.
 
@@ -101,13 +101,13 @@ class Examples:
         """Examples from a map-style torch `Dataset`, or any sequence of items.
 
         Args:
-            dataset: Its items are (x, y), (x, (y1, y2, …)) for several tasks, or dicts. They must be the same at
-                every reading: random transforms belong into a problem's `augment`.
+            dataset: Its items are (x, y), (x, (y1, y2, …)) for several tasks, or dicts. An item must not change between
+                readings: random transforms belong into a problem's `augment`.
             inputs: For dicts, the key of the inputs, or a tuple, list or dict of keys.
             targets: For dicts, every task's key.
             collate: As in `of`.
-            in_memory: Whether to read all inputs now. Otherwise they are read for every minibatch anew, and only
-                the targets stay in memory.
+            in_memory: Whether to read all inputs now. Otherwise inputs are read for every minibatch, and only the
+                targets are in memory.
 
         Example:
             >>> Examples.from_dataset(TensorDataset(torch.zeros(3, 5), torch.tensor([0, 1, 1])))
@@ -125,7 +125,7 @@ class Examples:
         return self._each(lambda each: each[index])
 
     def to(self, device: torch.device | str) -> Examples:
-        """The same examples on a device; inputs that are not resident go there minibatch by minibatch."""
+        """The same examples on a device; inputs that are not resident are moved minibatch by minibatch."""
         return self._each(lambda each: each.to(device))
 
     def fold(self, rows: int, columns: int) -> Examples:
@@ -133,7 +133,7 @@ class Examples:
         return self._each(lambda each: each.view(rows, columns, *each.shape[1:]))
 
     def labels(self, task: int) -> np.ndarray:
-        """A task's targets as an array, for counting; -1 where one is missing."""
+        """A task's targets as an array, for counting; -1 for a missing one."""
         targets = self.targets[task].cpu().numpy()
         mask = None if self.labelled is None else self.labelled[task]
         return targets if mask is None else np.where(mask.cpu().numpy(), targets, -1)
@@ -144,7 +144,7 @@ class Examples:
 
     @property
     def resident(self) -> bool:
-        """Whether all inputs fit into memory with one shape, so that an engine may hold them on its device."""
+        """Whether all inputs are in memory with one shape, so that an engine may store them on its device."""
         return all(isinstance(leaf, Tensor) or leaf.resident for leaf in leaves(self.inputs))
 
     def _each(self, function: Callable[[Any], Any]) -> Examples:
@@ -154,7 +154,7 @@ class Examples:
 
 
 def _stacked(items: Sequence[Any]) -> Inputs:
-    """Single examples' inputs of one shape, put together part by part."""
+    """The inputs of single examples of one shape, stacked part by part."""
     first = items[0]
     if isinstance(first, Mapping):
         return {name: _stacked([item[name] for item in items]) for name in first}

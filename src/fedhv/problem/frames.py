@@ -1,4 +1,4 @@
-"""pandas' columns as arrays of numbers, their missing values as NaN. pandas is imported where it is used already."""
+"""pandas columns as numeric arrays with NaN for missing values. pandas is imported only if the user has imported it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedhv.support.errors import InputError
 
 
 def is_series(values: Any) -> bool:
-    """Whether this is one of pandas' columns."""
+    """Whether this is a pandas Series."""
     return _of_pandas(values) and getattr(values, "ndim", 0) == 1 and hasattr(values, "to_numpy")
 
 
 def is_frame(values: Any) -> bool:
-    """Whether this is one of pandas' tables."""
+    """Whether this is a pandas DataFrame."""
     return _of_pandas(values) and getattr(values, "ndim", 0) == 2 and hasattr(values, "columns")
 
 
@@ -26,7 +26,7 @@ def _of_pandas(values: Any) -> bool:
 
 
 def frame_numbers(frame: Any, columns: Sequence[Any] | None = None) -> np.ndarray:
-    """Columns side by side, n × p in float32, whatever the frame's index is."""
+    """Columns as an n × p matrix of float32; the frame's index is ignored."""
     names = list(frame.columns if columns is None else columns)
     if not names:
         raise InputError("A table's inputs should have at least one column. Found none.")
@@ -42,7 +42,7 @@ def frame_numbers(frame: Any, columns: Sequence[Any] | None = None) -> np.ndarra
 
 
 def series_numbers(series: Any, what: str) -> np.ndarray:
-    """A column's numbers; where a value is missing they are real and have NaN there."""
+    """A column's numbers; with missing values they are real numbers with NaN."""
     import pandas
 
     if series.ndim != 1:
@@ -70,7 +70,7 @@ def series_numbers(series: Any, what: str) -> np.ndarray:
 
 
 def _numpy_type(dtype: Any, types: Any) -> Any:
-    """The NumPy type of a nullable or Arrow column that has no gaps."""
+    """The NumPy type of a nullable or Arrow column without missing values."""
     if types.is_bool_dtype(dtype):
         return np.bool_
     return np.float64 if types.is_float_dtype(dtype) else np.int64

@@ -1,4 +1,4 @@
-"""Labels hidden on purpose, so that a study of missing labels is possible on every benchmark."""
+"""Hiding of labels, for studies of missing labels on any benchmark."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fedhv.support.errors import InputError
 
 
 def hide_labels(problem: Problem, share: float, by: str, seed: int) -> Problem:
-    """The problem with a share of its training labels hidden.
+    """The problem with a fraction of its training labels hidden.
 
     Every client keeps a label. By tasks, every client keeps a task and every task a client, so that fewer labels are
     hidden than `share` says where there are few tasks.
 
     Args:
-        problem: Its test labels stay.
-        share: In [0, 1).
-        by: "label": every label by itself; "task": all labels that a client has of a task.
-        seed: Of the choice.
+        problem: The problem; its test labels are not hidden.
+        share: The fraction, in [0, 1).
+        by: "label": every label independently; "task": all labels of a client and a task together.
+        seed: The seed of the draws.
     """
     if not 0 <= share < 1:
         raise InputError(f"`federation.missing` should be in [0, 1). Found {share}.")

@@ -18,7 +18,7 @@ Pick = Callable[[Any], Any]
 def read_items(
     dataset: Any, inputs: Any = None, targets: Sequence[Any] | Mapping[str, Any] | None = None
 ) -> tuple[Sequence[Any], list[Any]]:
-    """Every item's inputs, still to be read one by one, and every task's targets."""
+    """The items' inputs, which are read one by one later, and every task's targets."""
     if isinstance(dataset, DataLoader):
         raise InputError("Examples should come from a Dataset. Found a DataLoader; give its dataset, loader.dataset.")
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
@@ -33,7 +33,7 @@ def read_items(
     first = _targets(read.item(0), keys)
     if not _same(read[0], read[0]):
         raise InputError(
-            "A dataset's items should be the same at every reading. Found item 0 changed; move random transforms into "
+            "A dataset's items should not change between readings. Found item 0 changed; move random transforms into "
             "the problem's `augment`."
         )
     columns: list[list[Any]] = [[] for _ in first]
@@ -49,7 +49,7 @@ def read_items(
 
 
 class Items(Sequence[Any]):
-    """A part of every item of a dataset, read when it is asked for."""
+    """A part of every item of a dataset, read on access."""
 
     def __init__(self, dataset: Any, pick: Pick) -> None:
         self.dataset = dataset
@@ -59,7 +59,7 @@ class Items(Sequence[Any]):
         return len(self.dataset)
 
     def item(self, i: int) -> Any:
-        """Item i as the dataset gives it."""
+        """Item i of the dataset."""
         try:
             return self.dataset[i]
         except FedHVError:
@@ -116,7 +116,7 @@ def _picked(item: Mapping[Any, Any], keys: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Images and the like as arrays; tensors, arrays and structures of them as they are."""
+    """Images as arrays; tensors, arrays and structures of them unchanged."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, tuple):
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def _column(values: list[Any]) -> Any:
-    """One task's targets; those that are None are NaN."""
+    """One task's targets; None becomes NaN."""
     if all(is_missing(each) for each in values):
         return None
     if all(isinstance(each, Tensor) for each in values):

@@ -1,4 +1,4 @@
-"""Several clients' examples as those of one problem, without copying what is large."""
+"""The examples of several clients as one problem, without copies of large arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from fedhv.problem.arrays import LARGE
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.frames import is_frame
-from fedhv.problem.stored import Chain, Collated, Joined
+from fedhv.problem.stored import Collated, Concatenation, Joined
 from fedhv.problem.tasks import Task
 from fedhv.problem.trees import leaves, rebuild, structure
 from fedhv.support.errors import InputError
@@ -55,7 +55,7 @@ def join(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> Exam
 def _joined(column: Sequence[Any]) -> Any:
     """One part of the inputs of all clients."""
     if isinstance(column[0], Collated):
-        return Collated(Chain([each.items for each in column]), column[0].collate)
+        return Collated(Concatenation([each.items for each in column]), column[0].collate)
     small = sum(each.nbytes for each in column) <= LARGE
     if small and all(isinstance(each, Tensor) or each.resident for each in column):
         return torch.cat([each if isinstance(each, Tensor) else each[:] for each in column])
@@ -77,7 +77,7 @@ def _masks(parts: Sequence[Examples]) -> tuple[Tensor | None, ...] | None:
 
 
 def _with_one_target_shape(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> list[Examples]:
-    """Where a client has no label of a task, its targets have the shape and type of the others'."""
+    """If a client has no label of a task, its targets get the shape and type of the other clients'."""
     made = list(parts)
     for i, task in enumerate(tasks):
         absent = [k for k, part in enumerate(made) if _absent(part, i)]
@@ -108,7 +108,7 @@ def _replaced(values: Sequence[Any], i: int, value: Tensor) -> tuple[Any, ...]:
 
 
 def _check_alike(k: int, examples: Examples, first: Examples) -> None:
-    """All clients' examples have one structure and one shape."""
+    """Reject clients whose examples differ in structure or shape."""
     if structure(examples.inputs) != structure(first.inputs):
         raise InputError(
             f"All clients' inputs should have the same parts. Found {_parts(examples)} with client {k}, "

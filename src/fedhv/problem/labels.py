@@ -1,16 +1,16 @@
-r"""The mathematics of missing labels: the one place where it is written.
+r"""The mathematics of missing labels.
 
 Client k holds n_k examples, n_ki of them labelled for task i.
 
 - Its loss of task i is the mean over its labelled examples,
   $F_{ki} = \frac1{n_{ki}} \sum_{j\ \text{labelled}} \ell_{ij}$.
 - A minibatch of b of its examples estimates it by $\frac{n_k}{n_{ki}} \cdot \frac1b \sum_{j \in B,\ \text{labelled}}
-  \ell_{ij}$: normalised by the number of labels that is expected, not by the one that was drawn, so that the gradient
-  is unbiased. In the program that is a mean over the minibatch with zeros for missing labels, and task weights
+  \ell_{ij}$. It is normalised by the expected number of labels, not by the number in the minibatch, so that the
+  gradient is unbiased. The program computes a mean over the minibatch with zeros for missing labels, and task weights
   $w_i\, n_k / n_{ki}$ (`Holding.scales`).
-- Where examples of a task have several labels (a multilabel task), an example's loss is the mean over those it has.
+- If examples of a task have several labels (a multilabel task), an example's loss is the mean over its present labels.
 
-With complete labels all of this is the ordinary mean, and is computed as such, bit for bit.
+With complete labels this is the ordinary mean, and is computed as such, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fedhv.problem.tasks import PerExample, Task
 
 @dataclass(frozen=True)
 class Holding:
-    """What one client holds.
+    """The numbers of examples and labels of one client.
 
     Attributes:
         examples: n_k.
-        labels: n_ki for every task; None where every example has every label.
+        labels: n_ki for every task; None if every example has every label.
     """
 
     examples: int
@@ -51,14 +51,14 @@ class Holding:
 
     @cached_property
     def scales(self) -> Tensor | None:
-        """n_k/n_ki for every task, 0 where the client has no label of it; None where all labels are there."""
+        """n_k/n_ki for every task, 0 if the client has no label of it; None if all labels are present."""
         if self.labels is None:
             return None
         return torch.tensor([self.examples / n if n else 0.0 for n in self.labels])
 
 
 def holding(problem: Problem, k: int) -> Holding:
-    """What client k of a problem holds."""
+    """The numbers of examples and labels of client k of a problem."""
     mine = problem.clients[k]
     if problem.train.labelled is None:
         return Holding(len(mine))
@@ -66,7 +66,7 @@ def holding(problem: Problem, k: int) -> Holding:
 
 
 def labels_at(problem: Problem, index: np.ndarray) -> tuple[int, ...]:
-    """How many of these training examples are labelled, for every task."""
+    """The number of labelled examples among these training examples, for every task."""
     masks = problem.train.labelled
     if masks is None:
         return (len(index),) * len(problem.tasks)
@@ -75,17 +75,17 @@ def labels_at(problem: Problem, index: np.ndarray) -> tuple[int, ...]:
 
 
 def example_losses(tasks: tuple[Task, ...], outputs: list[Tensor], batch: Examples) -> list[Tensor]:
-    """Every task's losses of n examples; 0 where an example has no label of it."""
+    """Every task's losses of n examples; 0 for a missing label."""
     return _per_example(tasks, outputs, batch, [(task.loss, task.entry_loss) for task in tasks])
 
 
 def example_scores(tasks: tuple[Task, ...], outputs: list[Tensor], batch: Examples) -> list[Tensor]:
-    """Every task's scores of n examples; 0 where an example has no label of it."""
+    """Every task's scores of n examples; 0 for a missing label."""
     return _per_example(tasks, outputs, batch, [(task.score, task.entry_score) for task in tasks])
 
 
 def label_counts(tasks: tuple[Task, ...], batch: Examples) -> Tensor:
-    """How many of the examples are labelled, for every task, in double precision."""
+    """The number of labelled examples, for every task, in double precision."""
     masks = batch.labelled or (None,) * len(tasks)
     first = batch.targets[0]
     counts = [torch.tensor(float(len(batch))) if mask is None else rows(mask).sum() for mask in masks]

@@ -1,7 +1,7 @@
 """Rows of a memory map, read from its file.
 
-A row that is read through the map becomes part of the process's memory, and with it as much of the file as the system
-maps at once, which may be 2 MB for every row. Read from the file, it is a row.
+Reading a row through the map adds the row to the process's memory, together with as much of the file as the system
+maps at once, which may be 2 MB per row. Reading the row from the file adds only the row.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fedhv.support.errors import FedHVError
 
 
 def memory_map(array: Any) -> np.memmap | None:
-    """The memory map that an array is a view of."""
+    """The memory map behind an array."""
     while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return array if isinstance(array, np.memmap) else None
 
 
 class RowFile:
-    """The file behind an array whose rows lie in it one by one; `open` says whether there is one."""
+    """The file behind an array whose rows are contiguous in it; `open` returns None if there is none."""
 
     def __init__(self, array: np.ndarray, file: int, offset: int) -> None:
         self._array = array
@@ -34,7 +34,7 @@ class RowFile:
 
     @classmethod
     def open(cls, array: np.ndarray) -> RowFile | None:
-        """None where the map itself has to be read: private changes, another layout, a file that is gone."""
+        """None if the map itself has to be read: private changes, another layout, or a removed file."""
         mapped = memory_map(array)
         pages: Any = getattr(mapped, "_mmap", None)
         plain = array.ndim > 0 and array.size > 0 and array[0].flags.c_contiguous and array.strides[0] > 0
@@ -48,7 +48,7 @@ class RowFile:
             return None
         made = cls(array, file, begin + array.__array_interface__["data"][0] - first)
         ends = np.array([0, len(array) - 1])
-        # The name may stand for another file by now.
+        # The name may now refer to another file.
         return made if made.read(ends).tobytes() == array[ends].tobytes() else None
 
     def read(self, positions: np.ndarray) -> np.ndarray:
@@ -64,7 +64,7 @@ class RowFile:
         return rows
 
     def _fill(self, rows: np.ndarray, position: int) -> None:
-        """Read on until the rows are full."""
+        """Read until the rows are complete."""
         view = rows.reshape(-1).view(np.uint8).data
         start = self._offset + position * self._array.strides[0]
         done = 0

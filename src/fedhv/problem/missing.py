@@ -1,8 +1,7 @@
-"""Labels that are missing: which ones, how a problem says so, and what is refused.
+"""Missing labels: detection, masks and checks.
 
-A target is missing where it is NaN, where it equals the task's mark (`missing=`), or where a mask says so. Examples
-then hold 0 in its place and, for that task, a mask of the labels that are there. A task whose labels are all there has
-no mask and costs nothing.
+A target is missing if it is NaN, if it equals the task's mark (`missing=`), or if the user's mask is False. Examples
+then contain 0 instead, and a mask of the present labels for that task. A task without missing labels has no mask.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from fedhv.problem.examples import Examples
 
 Masks = tuple[Tensor | None, ...]
-"""For every task the mask of its labels, of its targets' shape, or None where all are there."""
+"""For every task the mask of its labels, of its targets' shape, or None if all are present."""
 
 
 def as_masks(labelled: Sequence[Any] | None, targets: Sequence[Tensor]) -> Masks | None:
-    """Masks as a user gives them: for every task n booleans, booleans of the targets' shape, or None."""
+    """Masks from the user's: for every task n booleans, booleans of the targets' shape, or None."""
     if labelled is None:
         return None
     if not isinstance(labelled, list | tuple):
@@ -57,7 +56,7 @@ def _mask(i: int, given: Any, targets: Tensor) -> Tensor | None:
 
 
 def marked(task: Task, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A task's targets with 0 for what is missing, and the mask of what is there; None where all is there."""
+    """A task's targets with 0 for missing ones, and the mask of present ones; None if all are present."""
     if mask is None and task.missing is None and not targets.is_floating_point():
         return targets, None
     there = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
@@ -69,14 +68,14 @@ def marked(task: Task, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Te
         return targets, None
     targets = torch.where(there, targets, torch.zeros((), dtype=targets.dtype))
     if task.whole and targets.is_floating_point() and bool((targets == targets.round()).all()):
-        targets = targets.long()  # NaN had made real numbers of the classes
+        targets = targets.long()  # with NaN, classes were real numbers
     if task.shape and targets.ndim == 1 and not bool(there.any()):  # a task given as None
         targets, there = (each.view(-1, 1).expand(-1, *task.shape).clone() for each in (targets, there))
     return targets, there
 
 
 def rows(mask: Tensor) -> Tensor:
-    """Which examples have any label of a task."""
+    """The examples that have a label of a task."""
     return mask.flatten(1).any(dim=1) if mask.ndim > 1 else mask
 
 
@@ -94,7 +93,7 @@ def check_entries(task: Task, mask: Tensor) -> None:
 
 
 def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clients: Clients) -> None:
-    """Every task is labelled somewhere, and every client has a label."""
+    """Reject a task without labels, and a client without labels."""
     if masks is None:
         return
     held = clients.indices
@@ -115,7 +114,7 @@ def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clien
 
 
 def check_test_labels(problem: str, tasks: Sequence[Task], masks: Masks | None) -> None:
-    """Every task can be evaluated."""
+    """Reject a task without test labels."""
     for task, mask in zip(tasks, masks or (), strict=False):
         if mask is not None and not bool(mask.any()):
             raise InputError(
@@ -141,7 +140,7 @@ def _has_nan(targets: Tensor) -> bool:
 
 
 def whole_classes(tasks: Sequence[Task], examples: Examples) -> Examples:
-    """Classes that a table holds as real numbers, as a column with gaps makes them, as whole ones."""
+    """Classes as integers, if a column with missing values has them as real numbers."""
     targets = tuple(
         target.long()
         if task.whole and target.is_floating_point() and bool((target == target.round()).all())

@@ -1,4 +1,4 @@
-"""Arrays of Python objects as arrays of numbers: None and pandas' NA among them, or an array in every entry."""
+"""Numeric arrays from arrays of Python objects: numbers with None and pandas.NA, or one array per entry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def object_numbers(values: np.ndarray, subject: str) -> np.ndarray:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a single value is one of those that say that there is none."""
+    """Whether a single value is None, NaN or pandas.NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))

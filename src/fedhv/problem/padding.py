@@ -1,4 +1,4 @@
-"""Examples of different lengths in one minibatch."""
+"""Padding of examples of different lengths in a minibatch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedhv.support.errors import InputError
 
 
 def padded(items: Sequence[Any], value: float = 0) -> Inputs:
-    """A minibatch of sequences, filled up to the longest; use it as `collate`.
+    """A minibatch of sequences, padded to the longest; use it as `collate`.
 
     Args:
         items: Sequences of different lengths, each of shape (length, …); or dicts of them.
-        value: What they are filled up with.
+        value: The padding value.
 
     Returns:
-        The sequences and a mask that is True where they are real: the model's two positional arguments. Dicts stay
-        dicts, every entry filled up, for the model's keyword arguments; masks are then entries that they bring.
+        The sequences and a mask that is False for padding: the model's two positional arguments. For dicts, a dict with
+        every entry padded: the model's keyword arguments. It has only the masks that the items have.
 
     Example:
         >>> padded([np.array([5, 6, 7]), np.array([8])])
@@ -40,7 +40,7 @@ def _filled(items: Sequence[Any], value: float) -> tuple[Tensor, Tensor]:
     if len({each.shape[1:] for each in sequences}) > 1:
         shapes = sorted({tuple(each.shape[1:]) for each in sequences})[:2]
         raise InputError(
-            f"`padded` fills up the first axis. Found examples whose other axes differ, {shapes[0]} and {shapes[1]}."
+            f"`padded` pads the first axis. Found examples whose other axes differ, {shapes[0]} and {shapes[1]}."
         )
     lengths = torch.tensor([len(each) for each in sequences])
     longest = max(1, int(lengths.max()))

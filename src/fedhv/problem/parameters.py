@@ -1,10 +1,10 @@
-"""The model as one flat vector θ ∈ R^d, and which of its entries are shared or belong to a task's head.
+"""The model as one flat vector θ ∈ R^d, with shared entries and entries of the tasks' heads.
 
 Parameters with `requires_grad=False` are no part of it: they stay as the model's factory makes them. The running
 statistics of BatchNorm layers are, under a policy that has local training update them (see `norms`).
 
-Server arithmetic, checkpoints and messages are then plain vector arithmetic; `Network` gives the vector its
-meaning by running the module on views of it.
+Server arithmetic, checkpoints and messages are plain vector arithmetic. `Network` runs the module on views of the
+vector.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fedhv.problem.pooling import with_fast_pooling
 from fedhv.problem.trees import Inputs, arguments
 from fedhv.support.errors import InputError
 
-Place = tuple[dict[str, Any], str]
-"""A module's own table of parameters and a name in it; for the time of a call a view of θ is put there."""
+ModuleSlot = tuple[dict[str, Any], str]
+"""A module's dictionary of parameters and a name in it. During a call it contains a view of θ."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each parameter lies in the flat vector.
+    """The position of each parameter in the flat vector.
 
     Attributes:
         names: Parameter names in the module's order.
@@ -63,7 +63,7 @@ class Layout:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
             heads = [f"heads.{i}" for i in range(tasks)] if split else []
-            # Where nothing lies outside the heads, or one of them is frozen or another's, all parameters are shared.
+            # If nothing is outside the heads, or a head is frozen or used twice, all parameters are shared.
             alone = all(_within(name, "heads") for name in parameters)
             if alone or not all(any(_within(name, prefix) for name in parameters) for prefix in heads):
                 heads = []
@@ -71,7 +71,7 @@ class Layout:
             raise InputError(f"Parameter `heads` should name one prefix per task ({tasks}). Found {list(heads)}.")
         for prefix in heads:
             if not any(_within(name, prefix) for name in parameters):
-                raise InputError(f"No parameter to train lies under the head '{prefix}' of the model.")
+                raise InputError(f"The head '{prefix}' of the model should have parameters to train. Found none.")
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
         if parameters and -1 not in owners:
             raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
@@ -114,7 +114,7 @@ class Layout:
         return [owner < 0 and not statistic and not resident for owner, statistic, resident in marks]
 
     def d_head(self, task: int) -> int:
-        """How many scalars belong to one task's head."""
+        """The number of scalars of one task's head."""
         return sum(size for size, owner in zip(self.sizes, self.owners, strict=True) if owner == task)
 
     def shared(self, vectors: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class Layout:
         return torch.cat([part for part, shared in zip(parts, self._shared, strict=True) if shared], dim=-1)
 
     def spread(self, shared: Tensor, heads: Tensor) -> Tensor:
-        """One number for every entry of θ: that of its task where it belongs to a head, else the shared one.
+        """One number for every entry of θ: the number of its task for entries of a head, the shared one for others.
 
         Both may have leading axes: `shared` … and `heads` … × m give … × d.
         """
@@ -211,7 +211,7 @@ def _within(name: str, prefix: str) -> bool:
 
 
 class Network:
-    """A module as a function of its flat parameter vector: `network(theta, inputs, training=…)`."""
+    """A module as a function of the flat parameter vector: `network(theta, inputs, training=…)`."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Network:
         device: torch.device | str,
         norm: Norm = "refuse",
     ) -> None:
-        # What the factory draws besides θ (random buffers, frozen layers) is the same in every run, process and node.
+        # Random buffers and frozen layers of the factory are the same in every run, process and node.
         module = _made(factory, 0)
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
@@ -241,7 +241,7 @@ class Network:
 
     @property
     def module(self) -> nn.Module:
-        """The module; another one with the same parameters may be put in its place."""
+        """The module. It may be replaced by another one with the same parameters."""
         return self._module
 
     @module.setter
@@ -253,14 +253,15 @@ class Network:
     ) -> list[Tensor]:
         """The m outputs of the model with parameters θ; a tuple's parts are its arguments, a dict's its keywords.
 
-        `key` fixes what the model draws in this pass.
+        `key` fixes the random draws of this pass.
         """
         if self.module.training != training:
             self.module.train(training)
         for layer in self._norms:
             layer.fresh = None
         parameters = self.layout.unflatten(theta)
-        # A model that drew nothing in its first training pass is not watched again: that costs a tenth of a small step.
+        # If a model draws nothing in its first training pass, later calls are not intercepted; that saves a tenth of a
+        # small step.
         draws = None if key is None or self._draws is False else Draws(key)
         with nullcontext() if draws is None else draws:
             if torch.compiler.is_compiling():
@@ -285,7 +286,7 @@ class Network:
         return torch.cat([each for layer in self._norms for each in layer.statistics()])
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
-        """The module's state dict with θ in it: under every name of a parameter that several modules share."""
+        """The module's state dict with the values of θ. A parameter that several modules share has several names."""
         values = self.layout.unflatten(theta)
         names = {parameter: name for name, parameter in self.module.named_parameters()}
         everywhere = self.module.named_parameters(remove_duplicate=False)
@@ -296,7 +297,7 @@ class Network:
         return self.module.state_dict() | named
 
     def _call(self, parameters: dict[str, Tensor], inputs: Inputs) -> Any:
-        """What `functional_call` does, without looking everything up again: an eighth of a small model's step."""
+        """As `functional_call`, without repeated lookups, which take an eighth of a small model's step."""
         positional, named = arguments(inputs)
         own = [(slots, name, slots[name]) for places in self._places.values() for slots, name in places]
         try:
@@ -309,10 +310,10 @@ class Network:
                 slots[name] = parameter
 
 
-def _places(module: nn.Module) -> dict[str, list[Place]]:
+def _places(module: nn.Module) -> dict[str, list[ModuleSlot]]:
     """For every entry of θ where its module keeps it: in several places, where modules share it."""
     names = {entry: name for name, entry in (_trained(module) | _statistics(module)).items()}
-    found: dict[str, list[Place]] = {name: [] for name in names.values()}
+    found: dict[str, list[ModuleSlot]] = {name: [] for name in names.values()}
     for owner in module.modules():
         for table in (owner._parameters, owner._buffers):
             for name, entry in table.items():
@@ -330,7 +331,7 @@ def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "ref
 
 
 def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A model whose draws are a function of the seed and leave no trace."""
+    """A model from the factory, seeded; torch's generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return factory()

@@ -1,8 +1,8 @@
-"""Who holds which examples: Dirichlet over label strata, or IID; exact quotas; always ends.
+"""The partition of examples among clients: Dirichlet over label strata, or IID, with exact quotas.
 
-For every client in turn: proportions over the strata are drawn from Dirichlet(α); from each stratum's shuffled
-pool the client takes ⌊share × quota⌋ examples, and a pool that runs short is refilled with its used examples and
-reshuffled; what the quota still lacks is drawn at random from the unused examples of all strata.
+For each client, proportions over the strata are drawn from Dirichlet(α). The client takes ⌊share × quota⌋ examples from
+the shuffled pool of each stratum. A pool that runs out is refilled with its used examples and reshuffled. The rest of
+the quota is drawn at random from the unused examples of all strata. The procedure always ends.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def partition(
     """Divide examples among clients.
 
     Args:
-        sizes: How many examples each client gets; every client gets exactly that many, none of them twice.
-            Clients together may ask for more than there are: examples are then shared between clients.
-        examples: How many examples there are.
+        sizes: The number of examples of each client. A client never gets an example twice. If the sum exceeds the
+            number of examples, clients share examples.
+        examples: The number of examples.
         columns: Label columns; every distinct combination of their values is one stratum. None means IID.
         alpha: The Dirichlet concentration; smaller is more skewed. Needed with `columns`.
         seed: The same seed gives the same partition.
@@ -46,7 +46,7 @@ def partition(
     k = 0
     while k < len(quotas):
         if len(pools.sizes) == 1:
-            # One stratum: everything is drawn from the unused, by all clients together that it is enough for.
+            # One stratum: all draws are from the unused examples, for as many clients at once as they suffice for.
             served = int(np.searchsorted(offsets, offsets[k] + pools.unused(), side="right")) - 1
             if served > k:
                 held[offsets[k] : offsets[served]] = pools.take(offsets[served : served + 1] - offsets[k])
@@ -69,7 +69,7 @@ def _strata(columns: Sequence[np.ndarray], examples: int) -> np.ndarray:
     for column in columns:
         if len(column) != examples:
             raise InputError(f"A label column should have {examples} entries. Found {len(column)}.")
-        # Folding in one column at a time keeps the numbers small for any number of columns.
+        # Combining one column at a time keeps the numbers small for any number of columns.
         _, codes = np.unique(column, return_inverse=True)
         _, strata = np.unique(strata * (int(codes.max()) + 1) + codes, return_inverse=True)
     return strata
@@ -87,16 +87,16 @@ class _Pools:
         self.head = np.zeros(len(self.sizes), dtype=np.int64)
 
     def unused(self) -> int:
-        """How many examples nobody has taken yet."""
+        """The number of unused examples."""
         return int((self.sizes - self.head).sum())
 
     def take(self, wanted: np.ndarray) -> np.ndarray:
-        """So many of every stratum (at most all of it), refilling the pools that run short."""
+        """The given number of examples of every stratum (at most all of it); pools that run out are refilled."""
         wanted = np.minimum(wanted, self.sizes)
         for s in np.flatnonzero(self.head + wanted > self.sizes):
             self.rng.shuffle(self.order[self.starts[s] : self.starts[s] + self.sizes[s]])
             self.head[s] = 0
-        # The taken slots of all strata at once: a run of wanted[s] numbers from each pool's head.
+        # The positions taken from all strata at once: wanted[s] consecutive numbers from each pool's head.
         begins = np.repeat(self.starts + self.head - (np.cumsum(wanted) - wanted), wanted)
         self.head += wanted
         return self.order[begins + np.arange(int(wanted.sum()))]
@@ -109,7 +109,7 @@ class _Pools:
             last = self.take(unused)
             self._refill(np.concatenate([holding, last]))
             return np.concatenate([last, self.take_any(count - left, holding)])
-        # Pools are shuffled, so a uniform draw is a draw of how many come from each.
+        # Pools are shuffled, so a uniform draw is a draw of the number from each pool.
         return self.take(self.rng.multivariate_hypergeometric(unused, count, method="marginals"))
 
     def _refill(self, holding: np.ndarray) -> None:

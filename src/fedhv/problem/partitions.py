@@ -9,7 +9,7 @@ from fedhv.support.errors import InputError
 
 
 def load_partitions(partitioner: Any) -> Iterator[Any]:
-    """One table after the other."""
+    """The tables of the partitions."""
     if not hasattr(partitioner, "load_partition") or not hasattr(type(partitioner), "num_partitions"):
         found = type(partitioner).__name__
         raise InputError(

@@ -1,4 +1,4 @@
-"""A federated multi-task problem: a model, its tasks, examples, and which client holds which of them."""
+"""A federated multi-task problem: a model, its tasks, examples, and the clients that hold them."""
 
 from fedhv.problem.augmentation import Augmentation
 from fedhv.problem.benchmark import Benchmark, Problem

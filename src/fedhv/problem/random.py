@@ -1,7 +1,7 @@
 """Every random draw is a function of (seed, purpose, round, client).
 
-No generator lives longer than the draw it serves, so nothing random is ever saved: resuming at round t is
-starting at round t, and results do not depend on the engine, the number of workers or the order of replies.
+No generator is kept between draws, so no random state is saved. A resumed run equals an uninterrupted one, and results
+do not depend on the engine, the number of workers or the order of replies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a draw is for. The numbers are part of the definition of a run: append, never renumber."""
+    """The purpose of a draw. The numbers are part of the definition of a run: append, never renumber."""
 
     PARTITION = 1
     MODEL = 2
@@ -30,10 +30,10 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> np.random.Generator:
-    """A fresh generator for one purpose of one client in one round (`part` tells apart tasks or stages)."""
+    """A new generator for one purpose of one client in one round; `part` distinguishes tasks or stages."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, purpose, round, client, part))))
 
 
 def torch_seed(seed: int, purpose: Purpose, round: int = 0, client: int = 0, part: int = 0) -> int:
-    """A seed for `torch.manual_seed`, where the draw happens inside torch (initialisation)."""
+    """A seed for `torch.manual_seed`, for draws inside torch (initialisation)."""
     return int(stream(seed, purpose, round, client, part).integers(2**63))

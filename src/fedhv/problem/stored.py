@@ -1,8 +1,7 @@
-"""Inputs that are no single tensor: read by index, minibatch by minibatch, and converted then.
+"""Inputs that are not a single tensor: read by index and converted minibatch by minibatch.
 
-`Rows` reads an array that stays where it is, on disk or in memory. `Joined` reads several clients' arrays as if they
-were one. `Collated` makes a minibatch from single examples by a function. All of them answer `stored[index]` with
-tensors, as a tensor does, so that whoever reads examples need not know which one it is.
+`Rows` reads an array on disk or in memory. `Joined` reads the arrays of several clients as one. `Collated` makes a
+minibatch from single examples by a function. All of them return tensors for `stored[index]`, as a tensor does.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from fedhv.problem.trees import Inputs, leaves, tree_map
 from fedhv.support.errors import InputError
 
 CHECKED = 2**22
-"""Numbers that are looked at together when an array is checked: copies of a whole one would double its memory."""
+"""The number of values that are checked at once. A copy of a whole array would double its memory."""
 
 
 class Stored(ABC):
     """n inputs, read by index."""
 
     device: torch.device = torch.device("cpu")
-    """Where the tensors go that are read."""
+    """The device of the tensors that are read."""
 
     @property
     @abstractmethod
     def resident(self) -> bool:
-        """Whether the whole fits into memory, so that an engine may hold it on its device."""
+        """Whether all inputs are in memory, so that an engine may store them on its device."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -47,15 +46,15 @@ class Stored(ABC):
 
     @abstractmethod
     def to(self, device: torch.device | str) -> Any:
-        """The same inputs for a device: there as a whole where they are resident, else read from where they are."""
+        """The same inputs for a device: moved as a whole if they are resident, otherwise read on access."""
 
     def check(self) -> None:
-        """Raise `InputError` where a number is not finite; what is too large to look through is checked when read."""
+        """Raise `InputError` if a number is not finite. Inputs that are too large are checked when they are read."""
         return
 
 
 class Rows(Stored):
-    """The rows of an array or a memory map, which is not copied; real numbers become float32 when they are read."""
+    """The rows of an array or a memory map. The array is not copied; real numbers become float32 when read."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -63,7 +62,7 @@ class Rows(Stored):
 
     @property
     def resident(self) -> bool:
-        """Whether the array lies in memory."""
+        """Whether the array is in memory."""
         return memory_map(self.array) is None
 
     @property
@@ -78,7 +77,7 @@ class Rows(Stored):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of what is read."""
+        """The type of the tensors that are read."""
         return _tensor(self.array[:0]).dtype
 
     def __len__(self) -> int:
@@ -104,7 +103,7 @@ class Rows(Stored):
         return moved
 
     def check(self) -> None:
-        """An array in memory is looked through part by part."""
+        """Check an array in memory, in parts."""
         step = max(1, CHECKED // max(1, self.array[:1].size))
         for start in range(0, len(self) if self.resident else 0, step):
             if not finite(_tensor(self.array[start : start + step])):
@@ -112,7 +111,7 @@ class Rows(Stored):
 
 
 class Joined(Stored):
-    """Several clients' inputs one after the other, each where it is: nothing is concatenated."""
+    """The inputs of several clients as one, without concatenation."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
@@ -123,22 +122,22 @@ class Joined(Stored):
 
     @property
     def resident(self) -> bool:
-        """Whether every part lies in memory."""
+        """Whether every part is in memory."""
         return all(isinstance(part, Tensor) or part.resident for part in self.parts)
 
     @property
     def nbytes(self) -> int:
-        """All parts' together."""
+        """The sum over all parts."""
         return sum(part.nbytes for part in self.parts)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As that of the concatenation."""
+        """As of the concatenation."""
         return (len(self), *self.parts[0].shape[1:])
 
     @property
     def dtype(self) -> torch.dtype:
-        """As that of the concatenation."""
+        """As of the concatenation."""
         dtype: torch.dtype = self._dtype
         return dtype
 
@@ -146,7 +145,7 @@ class Joined(Stored):
         return int(self.offsets[-1])
 
     def read(self, positions: np.ndarray) -> Tensor:
-        """The inputs at these positions; those of one client are one read."""
+        """The inputs at these positions; one read per client."""
         owner = np.searchsorted(self.offsets, positions, side="right") - 1
         if len(owner) and (owner == owner[0]).all():
             return self._part(int(owner[0]), positions)
@@ -172,7 +171,7 @@ class Joined(Stored):
         return moved
 
     def check(self) -> None:
-        """Every part is looked through."""
+        """Check every part."""
         for part in self.parts:
             check_finite(part)
 
@@ -191,7 +190,7 @@ class Collated(Stored):
 
     @property
     def resident(self) -> bool:
-        """No: minibatches have shapes of their own."""
+        """False: minibatches may have different shapes."""
         return False
 
     def __len__(self) -> int:
@@ -220,8 +219,8 @@ class Collated(Stored):
         return moved
 
 
-class Chain(Sequence[Any]):
-    """Several clients' entries one after the other."""
+class Concatenation(Sequence[Any]):
+    """The entries of several clients as one sequence."""
 
     def __init__(self, parts: Sequence[Sequence[Any]]) -> None:
         self.parts = parts
@@ -236,7 +235,7 @@ class Chain(Sequence[Any]):
 
 
 def joined_on(device: torch.device | str, parts: Sequence[Any], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """All parts as one tensor on a device; main memory holds a piece of them at a time."""
+    """All parts as one tensor on a device, copied piece by piece to save main memory."""
     whole = torch.empty(tuple(shape), dtype=dtype, device=device)
     start = 0
     for part in parts:
@@ -263,12 +262,12 @@ def as_positions(index: Any, n: int) -> np.ndarray:
 
 
 def as_float32(tensor: Tensor) -> Tensor:
-    """Real numbers as the model's parameters are; whole numbers as they are."""
+    """Real numbers as float32; integers unchanged."""
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite, looked through part by part."""
+    """Whether all numbers are finite, checked in parts."""
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
     step = max(1, CHECKED // max(1, tensor[:1].numel()))
@@ -276,7 +275,7 @@ def finite(tensor: Tensor) -> bool:
 
 
 def check_finite(leaf: Any) -> None:
-    """Raise `InputError` where a part of inputs is not finite."""
+    """Raise `InputError` if a part of inputs is not finite."""
     if isinstance(leaf, Stored):
         leaf.check()
     elif not finite(leaf):
@@ -285,7 +284,7 @@ def check_finite(leaf: Any) -> None:
 
 def _tensor(array: np.ndarray) -> Tensor:
     """A piece of an array as a tensor, whatever its precision and byte order."""
-    native = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])  # torch wants arrays that it may write to
+    native = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])  # torch needs writable arrays
     return as_float32(torch.from_numpy(native))
 
 

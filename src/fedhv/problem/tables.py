@@ -1,4 +1,4 @@
-"""Columns of a table, by name: of a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays."""
+"""Columns of a table by name: a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedhv.problem.trees import Inputs, leaves, tree_map
 from fedhv.support.errors import InputError, unknown
 
 Columns: TypeAlias = Any
-"""A column's name, a list of names (side by side), or a tuple or dict of these."""
+"""A column's name, a list of names (the columns of a matrix), or a tuple or dict of these."""
 
 
 def read_columns(table: Any, columns: Columns, single: bool = False) -> Any:
-    """Inputs from columns; where `single`, a sequence of every row's own, which may differ in shape."""
+    """Inputs from columns; with `single`, a sequence with one entry per row, which may differ in shape."""
     if single:
         return Zipped(_structured(columns, lambda one: column(table, one, ragged=True), lambda many: side(table, many)))
     made = _structured(columns, lambda one: column(table, one), lambda many: side(table, many))
@@ -26,7 +26,7 @@ def read_columns(table: Any, columns: Columns, single: bool = False) -> Any:
 
 
 def read_targets(table: Any, columns: Sequence[Columns]) -> list[Any]:
-    """Every task's targets; several columns of one task side by side."""
+    """Every task's targets; several columns of one task form a matrix."""
     return [
         np.stack([np.asarray(as_targets(column(table, name), 0)) for name in each], axis=1)
         if isinstance(each, list | tuple) and each
@@ -57,7 +57,7 @@ class Zipped(Sequence[Any]):
 
 
 def side(table: Any, names: Sequence[Any]) -> np.ndarray:
-    """Columns side by side, n × p in float32; a gap in one of them is refused by its name."""
+    """Columns as an n × p matrix of float32. A missing value is an error that names the column."""
     if is_frame(table):
         for name in names:
             _check_name(table, name)
@@ -76,14 +76,14 @@ def side(table: Any, names: Sequence[Any]) -> np.ndarray:
     if gaps.any():
         j = int(gaps.argmax())
         raise InputError(
-            f"Column '{names[j]}' is an input and should have no gaps. Found {gaps[j]} missing values; fill them in, "
+            f"Input column '{names[j]}' should have no missing values. Found {gaps[j]} missing values; fill them in, "
             "e.g. by the column's median, or leave these rows out."
         )
     return whole
 
 
 def column(table: Any, name: Any, ragged: bool = False) -> Any:
-    """One column as an array, missing values as NaN; where `ragged`, entries may be arrays of different lengths."""
+    """One column as an array, missing values as NaN; with `ragged`, entries may be arrays of different lengths."""
     _check_name(table, name)
     if is_frame(table):
         if ragged and table[name].dtype == object:
@@ -111,12 +111,12 @@ def names_of(table: Any) -> list[Any]:
     if _of_hub(table) and isinstance(table, Mapping):
         raise InputError(f"A table should be one split of a dataset. Found a {found}; give e.g. dataset['train'].")
     if _of_hub(table):
-        raise InputError(f"A table should have its rows at hand. Found a {found}; load it without `streaming=True`.")
+        raise InputError(f"A table should have all its rows. Found a {found}; load it without `streaming=True`.")
     raise InputError(f"A table should be a DataFrame, a datasets.Dataset or a dict of columns. Found a {found}.")
 
 
 def rows_of(table: Any) -> int:
-    """How many rows a table has."""
+    """The number of rows of a table."""
     names = names_of(table)
     return len(table[names[0]]) if isinstance(table, Mapping) and names else len(table)
 
@@ -137,7 +137,7 @@ def _check_name(table: Any, name: Any) -> None:
 
 
 def _check_feature(table: Any, name: str) -> None:
-    """Refuse text with the way out that people of a hub's datasets use."""
+    """Reject text, with the usual conversions of HuggingFace datasets."""
     feature = table.features[name]
     if getattr(feature, "dtype", None) in ("string", "large_string"):
         raise InputError(
@@ -147,13 +147,13 @@ def _check_feature(table: Any, name: str) -> None:
 
 
 def client_lists(table: Any, name: Any) -> list[np.ndarray]:
-    """For every client that a column names the numbers of its rows; clients in the order of the sorted names."""
+    """The rows of every client in a column; clients are in the order of the sorted names."""
     _check_name(table, name)
     values = np.asarray(list(table[name]), dtype=object)
     gaps = sum(is_missing(each) for each in values)
     if gaps:
         raise InputError(
-            f"Column '{name}' should say whose every row is. Found {gaps} rows without a client; fill them in or leave "
+            f"Column '{name}' should name every row's client. Found {gaps} rows without one; fill them in or leave "
             "them out."
         )
     try:

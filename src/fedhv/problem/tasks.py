@@ -1,7 +1,7 @@
 """Prediction tasks: a name, a loss and a score, both per example.
 
-A loss returns one number per example, so that every mean in the program is an exact mean over examples. A score
-is the share of an example that was predicted right, in [0, 1]; its mean times 100 is the task's accuracy.
+A loss returns one number per example, so every mean in the program is an exact mean over examples. A score is the
+fraction of an example that was predicted correctly, in [0, 1]; its mean times 100 is the task's accuracy.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Task:
     """One objective of the shared model.
 
     Attributes:
-        name: What tables and figures call it.
+        name: Its name in tables and figures.
         loss: Per-example training loss, (outputs, targets) -> n numbers.
         score: Per-example score in [0, 1], (outputs, targets) -> n numbers.
-        check: Raises `InputError` when targets are not what the loss expects.
-        outputs: How many numbers the model's output has for an example, where that is certain.
-        missing: A target of this value is missing, as NaN always is.
-        whole: Whether targets are whole numbers, as classes are.
-        shape: The shape of one example's target, where that is certain.
-        entry_loss: Of targets with several entries the loss of each, whose mean is `loss`: entries may then be missing
-            one by one.
-        entry_score: The same of `score`.
+        check: Raises `InputError` if targets do not fit the loss.
+        outputs: The number of values of the model's output for an example, if it is known.
+        missing: The value of a missing target; NaN is always missing.
+        whole: Whether targets are integers, as classes are.
+        shape: The shape of one example's target, if it is known.
+        entry_loss: For targets with several entries, the loss of each entry, whose mean is `loss`. Then single entries
+            may be missing.
+        entry_score: The same for `score`.
     """
 
     name: str
@@ -54,14 +54,14 @@ def classification(name: str, classes: int, missing: int | None = None) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy.
 
     Args:
-        name: What tables and figures call it.
-        classes: How many classes there are; labels are 0, 1, ….
-        missing: The label that says that there is none, for example -1.
+        name: Its name in tables and figures.
+        classes: The number of classes; labels are 0, 1, ….
+        missing: The value of a missing label, for example -1.
     """
     if not is_whole(classes) or classes < 2:
         raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
     if missing is not None and (not is_whole(missing) or int(missing) in range(classes)):
-        raise InputError(f"Task '{name}': `missing` should be a whole number that is no class. Found {missing!r}.")
+        raise InputError(f"Task '{name}': `missing` should be a whole number that is not a class. Found {missing!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 1:
@@ -87,17 +87,17 @@ def classification(name: str, classes: int, missing: int | None = None) -> Task:
 
 
 def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
-    """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right.
+    """`labels` binary attributes: mean binary cross-entropy on logits; fraction of correct attributes.
 
     Args:
-        name: What tables and figures call it.
-        labels: How many attributes there are.
-        missing: The entry that says that this attribute is unknown, for example -1; NaN always says so.
+        name: Its name in tables and figures.
+        labels: The number of attributes.
+        missing: The value of an unknown attribute, for example -1; NaN is always unknown.
     """
     if not is_whole(labels) or labels < 1:
         raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
     if missing is not None and (not is_whole(missing) or int(missing) in (0, 1)):
-        raise InputError(f"Task '{name}': `missing` should be a whole number but 0 and 1. Found {missing!r}.")
+        raise InputError(f"Task '{name}': `missing` should be a whole number other than 0 and 1. Found {missing!r}.")
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 2 or targets.shape[1] != labels:
@@ -125,12 +125,12 @@ def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
 
 
 def regression(name: str, tolerance: float, missing: float | None = None) -> Task:
-    """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target.
+    """Real-valued targets: mean squared error; the score is the fraction within `tolerance` of the target.
 
     Args:
-        name: What tables and figures call it.
-        tolerance: An output this near to its target counts as right.
-        missing: The number that says that there is no target, for example -999; NaN always says so.
+        name: Its name in tables and figures.
+        tolerance: The largest error of a correct output.
+        missing: The value of a missing target, for example -999; NaN is always missing.
     """
     if not tolerance > 0:
         raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")

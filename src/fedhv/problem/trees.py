@@ -1,4 +1,4 @@
-"""Inputs of one or several parts: a tensor, a tuple or a dict of tensors with one first axis, nested as one likes.
+"""Inputs of one or several parts: a tensor, or a (nested) tuple or dict of tensors with a common first axis.
 
 A tuple's parts are the model's positional arguments, a dict's parts its keyword arguments.
 """
@@ -29,7 +29,7 @@ def leaves(inputs: Inputs) -> list[Any]:
 
 
 def structure(inputs: Inputs) -> Any:
-    """What two inputs have in common whose parts correspond."""
+    """The structure of inputs; equal structures have corresponding parts."""
     if isinstance(inputs, dict):
         return {name: structure(each) for name, each in inputs.items()}
     return tuple(structure(each) for each in inputs) if isinstance(inputs, tuple) else None

@@ -1,4 +1,4 @@
-"""Warm start: a model that begins with given parameters in place of its own initialisation."""
+"""Warm start: a model that starts from given parameters instead of its initialisation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """The buffers of a BatchNorm layer."""
 DIGEST = 32
-"""Bytes behind the tensors of a checkpoint: its checksum."""
+"""The bytes of a checkpoint's checksum, after its tensors."""
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Makes the model that another factory makes, with these parameters and buffers."""
+    """A factory that returns another factory's model with these parameters and buffers."""
 
     factory: Callable[[], nn.Module]
     state: Mapping[str, Tensor]
@@ -40,7 +40,7 @@ class WarmStart:
 
 
 def warm_started(problem: Problem, source: Any) -> Problem:
-    """The problem with a model that begins where `source` is.
+    """The problem with a model that starts from the parameters of `source`.
 
     Args:
         problem: Its model must have the parameters that the source has, by name and shape.
@@ -64,7 +64,7 @@ def warm_started(problem: Problem, source: Any) -> Problem:
     foreign = sorted(set(state) - set(own))
     if foreign:
         raise InputError(
-            f"{where} has '{foreign[0]}', which the model has not. Give the state dict of this very model."
+            f"{where} has '{foreign[0]}', which the model does not have. Give the state dict of the same model."
         )
     kept = {name: state[name].detach().cpu().to(value.dtype).clone() for name, value in own.items()}
     return replace(problem, model=WarmStart(problem.model, kept))

@@ -1,1 +1,1 @@
-"""What a server asks and what a client does: requests, replies, cohorts, the client."""
+"""The protocol between server and clients: requests, replies, cohorts, the client, evaluation, screening, traffic."""

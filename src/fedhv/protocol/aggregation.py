@@ -1,16 +1,16 @@
-r"""How the clients' reports become one: the mean of the paper, or a robust stand-in where reports may be false.
+r"""Aggregation of the clients' reports: the paper's mean, or a robust rule if reports may be false.
 
 For one task let M reports arrive, h of them false and the rest honest.
 
-| rule    | breakdown point | what h false reports can do                                                      |
+| rule    | breakdown point | effect of h false reports                                                        |
 |---------|-----------------|----------------------------------------------------------------------------------|
 | mean    | 0               | anything: one report of size R moves it by about R/M                             |
 | median  | 1/2             | with h < M/2 it stays between the smallest and the largest honest report         |
 | trimmed | `trim`          | with h ≤ g = ⌈trim · M⌉ it stays between the smallest and the largest honest one |
 
-The median moves by at most h places in the order of the honest reports, so where they lie close together near the
-middle it hardly moves at all. The weights follow: $\|w - w'\|_1 \le (2/\tilde\rho)\,\|\hat F - \hat F'\|_\infty$
-for slacks of at least $\tilde\rho$ (`fedhv.theory`, the Lipschitz constant of the weight map).
+The median moves by at most h places in the order of the honest reports, so it hardly moves if they lie close together
+near the middle. For the weights, $\|w - w'\|_1 \le (2/\tilde\rho)\,\|\hat F - \hat F'\|_\infty$ for slacks of at least
+$\tilde\rho$ (`fedhv.theory`, the Lipschitz constant of the weight map).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Aggregate = Literal["mean", "median", "trimmed"]
 
 
 def check_aggregate(aggregate: object, trim: object) -> None:
-    """Refuse a rule that there is not, or a trim that leaves nothing."""
+    """Reject an unknown rule, or a trim that leaves no report."""
     if aggregate not in get_args(Aggregate):
         raise InputError(f"`aggregate` should be 'mean', 'median' or 'trimmed'. Found `aggregate = {aggregate!r}`.")
     if not is_number(trim) or not 0 <= trim < 0.5:
@@ -36,7 +36,7 @@ def check_aggregate(aggregate: object, trim: object) -> None:
 
 
 def trimmed_away(reports: int, trim: float) -> int:
-    """g: how many of M reports are cut at either end, at least the asked fraction; one is always left."""
+    """g: the number of reports cut at each end, at least the given fraction of M. At least one report is left."""
     return min(math.ceil(trim * reports - 1e-9), (reports - 1) // 2)
 
 
@@ -45,8 +45,8 @@ def aggregate_reports(
 ) -> Tensor:
     """One number per task from M × m reports.
 
-    `shares`, M × m, say how much each counts in the mean; those without a share are left out of every rule. A task of
-    which nothing is left is NaN.
+    `shares`, M × m, are the weights of the reports in the mean. Reports with share 0 are left out of every rule. A task
+    without reports is NaN.
     """
     if shares is not None:
         if aggregate == "mean":

@@ -1,8 +1,8 @@
-"""What one client computes. The only place where this is written; every engine and transport calls it.
+"""The computations of one client. This is the only implementation; every engine and transport calls it.
 
-The mathematics is a few pure functions of the parameter vector (`example_losses`, `objective`, `gradient`; `descend` is
-in `local`). They do not know whose examples they see, so they can be looped over clients, given to worker processes or
-mapped over a stacked cohort. `Client.answer` plays a request's script with them.
+They are pure functions of the parameter vector (`example_losses`, `objective`, `gradient`; `descend` is in `local`).
+They do not depend on the client whose examples they receive, so an engine can loop over clients, use worker processes
+or map them over a stacked cohort. `Client.answer` runs a request's script with them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedhv.protocol.script import Descend, Gradient, Member, Worker, play
 from fedhv.support.errors import InputError
 
 CHUNK = 512
-"""How many examples a report or an evaluation pushes through the model at once."""
+"""The number of examples in one forward pass of a report or an evaluation."""
 
 
 def draw_minibatches(
     problem: Problem, cohort: Cohort, k: int, steps: int | None = None, part: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Positions of client k's minibatches (steps × b), and the draws of their augmentation."""
+    """The positions in client k's minibatches (steps × b), and the draws of their augmentation."""
     n = len(problem.clients[k])
     positions = minibatches(cohort.stream(Purpose.MINIBATCHES, k, part), n, cohort.local, steps)
     if problem.augment is None:
@@ -44,10 +44,10 @@ def draw_minibatches(
 
 
 class Client(Worker):
-    """One client of a problem; `k` says which.
+    """The clients of a problem; methods take the client's number `k`.
 
-    The object holds the model's code and the examples on a device, nothing about any particular client: a
-    million clients share one.
+    The object holds the model's code and the examples on a device, and nothing about a particular client. One object
+    serves a million clients.
     """
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
@@ -64,7 +64,7 @@ class Client(Worker):
     def example_losses(
         self, theta: Tensor, batch: Examples, *, training: bool, key: int | Tensor | None = None
     ) -> Tensor:
-        """ℓᵢ of every example, m × n; 0 where an example has no label of task i. `key` fixes what the model draws."""
+        """ℓᵢ of every example, m × n; 0 if an example has no label of task i. `key` fixes the model's random draws."""
         outputs = self.network(theta, batch.inputs, training=training, key=key)
         rows = example_losses(self.problem.tasks, outputs, batch)
         for task, row in zip(self.problem.tasks, rows, strict=True):
@@ -83,10 +83,10 @@ class Client(Worker):
         shares: Tensor | None = None,
         key: int | Tensor | None = None,
     ) -> Tensor:
-        r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, equation (local-weighted-loss); w is a constant.
+        r"""$L(\theta; B) = \sum_i w_i\, \ell_i(\theta; B)$, Eq. (6); w is a constant.
 
-        `shares` are the examples' parts of the mean, for minibatches that are padded to a common size; `key` fixes what
-        the model draws.
+        `shares` are the examples' weights in the mean, for minibatches that are padded to a common size. `key` fixes
+        the model's random draws.
         """
         losses = self.example_losses(theta, batch, training=True, key=key)
         return weights @ (losses.mean(dim=1) if shares is None else losses @ shares)
@@ -118,7 +118,7 @@ class Client(Worker):
         return self.ready(self.train_examples[index], effect)
 
     def ready(self, examples: Examples, draws: Tensor | None = None, *, channels_last: bool = True) -> Examples:
-        """Stored examples as the model takes them: prepared, and augmented where draws are given.
+        """Stored examples in the form that the model takes: prepared, and augmented if draws are given.
 
         Convolutions run faster on images laid out channels last, on a CPU 1.5 to 2.7 times.
         """
@@ -133,7 +133,7 @@ class Client(Worker):
         return examples.with_inputs(inputs)
 
     def minibatches(self, cohort: Cohort, k: int, steps: int | None = None, part: int = 0) -> Iterator[Examples]:
-        """The minibatches of client k's local steps (`part` tells apart the tasks that train alone)."""
+        """The minibatches of client k's local steps. `part` is the random stream: one per task trained alone."""
         positions, draws = draw_minibatches(self.problem, cohort, k, steps, part)
         for step in range(len(positions)):
             yield self.batch(positions[step], k, None if draws is None else draws[step])
@@ -181,7 +181,7 @@ class Client(Worker):
             return self.gradient(me.own(work.at), batch, me.scaled(work.weights).to(work.at), key)
 
     def holding(self, k: int) -> Holding:
-        """What client k holds."""
+        """The numbers of examples and labels of client k."""
         if k not in self._holdings:
             self._holdings[k] = holding(self.problem, k)
         return self._holdings[k]
@@ -202,10 +202,10 @@ class Client(Worker):
 
     @contextmanager
     def _dropout(self, cohort: Cohort, k: int, part: int, steps: int) -> Iterator[list[int]]:
-        """The keys of what the model draws in a client's steps.
+        """The keys of the model's random draws in a client's steps.
 
-        What the keys do not cover (see `fedhv.problem.dropout`) comes from torch's generator, seeded for the client,
-        and leaves no trace.
+        Draws that keys do not cover (see `fedhv.problem.dropout`) come from torch's generator. It is seeded for the
+        client, and its state is restored afterwards.
         """
         drawn: list[int] = keys(Purpose.DROPOUT, [cohort.place(k, part)], steps)[:, 0].tolist()
         seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
@@ -214,7 +214,7 @@ class Client(Worker):
                 torch.manual_seed(seed)
                 yield drawn
             return
-        # Only the CPU's generator: `torch.manual_seed` takes care of GPUs too, at the price of a small client's step.
+        # Only the CPU's generator: `torch.manual_seed` also seeds GPUs, which takes as long as a small client's step.
         generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
@@ -230,10 +230,10 @@ def _given(value: Entries | None) -> Entries:
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """Images laid out channels last; inputs that are no images as they are.
+    """Images in channels-last layout. Other inputs are returned unchanged.
 
-    With one channel both layouts are the same memory, and torch keeps the strides of the other one, by which every
-    layer behind would keep it too: the strides have to be said.
+    With one channel both layouts are the same memory, and torch keeps the strides of the other layout for all later
+    layers. So the strides are set explicitly.
     """
     if images.ndim != 4:
         return images

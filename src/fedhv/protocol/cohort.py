@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedhv.problem.counter import Place
+from fedhv.problem.counter import DrawKey
 from fedhv.problem.random import Purpose, stream, torch_seed
 from fedhv.protocol.local.training import LocalTraining
 from fedhv.support.errors import InputError
 
 ReportBudget = int | Literal["all"]
-"""B_rep: so many minibatches, or the client's whole dataset."""
+"""B_rep: a number of minibatches, or "all" for the client's whole dataset."""
 
 Select = Literal["uniform", "size"]
 """How a cohort is drawn: every client alike, or in proportion to its examples."""
@@ -22,9 +22,9 @@ Select = Literal["uniform", "size"]
 
 @dataclass(frozen=True)
 class Cohort:
-    """The participants S_t of one round, in ascending order, and all that fixes what they do.
+    """The participants S_t of one round, in ascending order, with the round, the seed and the local training.
 
-    `population` is N, from how many clients they were drawn.
+    `population` is N, the number of clients from which they were drawn.
     """
 
     clients: Sequence[int]
@@ -45,8 +45,8 @@ class Cohort:
         """The same for draws inside torch."""
         return torch_seed(self.seed, purpose, self.round, client, part)
 
-    def place(self, client: int, part: int = 0) -> Place:
-        """What fixes a client's draws in this round, for `fedhv.problem.counter.keys`."""
+    def place(self, client: int, part: int = 0) -> DrawKey:
+        """The key of a client's draws in this round, for `fedhv.problem.counter.keys`."""
         return self.seed, self.round, client, part
 
 
@@ -59,7 +59,7 @@ def sample_cohort(
     attempt: int = 0,
     sizes: np.ndarray | None = None,
 ) -> Cohort:
-    """S_t: `participants` of `population` clients, uniformly without replacement, at the cost of S_t alone.
+    """S_t: `participants` of `population` clients, uniformly without replacement. The cost is that of S_t, not of N.
 
     With `sizes`, how many examples each of them holds, clients are drawn one after the other without replacement, each
     time with probabilities in proportion to the sizes of those that are left; that costs a look at every size.
@@ -84,7 +84,7 @@ def sample_cohort(
 
 
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
-    """Positions 0 … n−1 of the examples in each step's minibatch, shape (steps, b); b is at most n in epochs."""
+    """The positions, from 0 to n − 1, of the examples in each minibatch, shape (steps, b). In epochs b is at most n."""
     steps = local.steps_of(n) if steps is None else steps
     if local.sampling == "replacement":
         return rng.integers(n, size=(steps, local.batch_size))

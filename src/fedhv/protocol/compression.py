@@ -15,7 +15,7 @@ POWER_ITERATIONS = 2
 
 ALIGNMENT = 16
 BLOCK = 4096
-"""So many rows of a tall matrix are one block of a sum over its rows."""
+"""The number of rows in one block of a sum over the rows of a tall matrix."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Compressed:
     shape: tuple[int, int]
 
     def dense(self) -> Tensor:
-        """The d × m matrix that the factors stand for."""
+        """The d × m matrix from the factors."""
         product = _padded(self.left) @ _padded(self.right)
         return _unstack(product[: len(self.left), : self.right.shape[1]], *self.shape)
 
 
 def rank(d: int, m: int, extra_upload: float) -> int:
-    """The rank that an upload of `extra_upload` × d scalars pays for; at least 1."""
+    """The largest rank whose factors fit into `extra_upload` × d scalars; at least 1."""
     return max(1, int(extra_upload * d / (2 * math.sqrt(d * m))))
 
 
@@ -52,8 +52,8 @@ def compress(matrix: Tensor, extra_upload: float, rng: np.random.Generator) -> C
 def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random.Generator]) -> list[Compressed]:
     """Randomised SVD with two power iterations of n matrices d × m, each with its own random sketch.
 
-    The factors are Q and QᵀB, with B the stacked matrix and Q an orthonormal basis of the range of (BBᵀ)²BΩ: the
-    same product as UΣVᵀ of a randomised SVD of that rank, without decomposing anything.
+    The factors are Q and QᵀB, with B the stacked matrix and Q an orthonormal basis of the range of (BBᵀ)²BΩ. Their
+    product equals UΣVᵀ of a randomised SVD of that rank; no decomposition is needed.
     """
     _, d, m = matrices.shape
     rows, columns, r = stack_shape(d, m, extra_upload)
@@ -63,7 +63,7 @@ def compress_all(matrices: Tensor, extra_upload: float, rngs: Sequence[np.random
         Q = _orthonormal(B.mT @ Q)
         Q = _orthonormal(B @ Q)
     P = Q.mT @ B
-    factors = zip(Q[:, :rows, :r], P[:, :r, :columns], strict=True)  # without what only fills up
+    factors = zip(Q[:, :rows, :r], P[:, :r, :columns], strict=True)  # without the padding
     return [Compressed(left, right, (d, m)) for left, right in factors]
 
 
@@ -72,7 +72,7 @@ def inner_products(X: Tensor, Y: Tensor) -> Tensor:
     whole = len(X) // BLOCK * BLOCK if X.is_cuda else 0
     if whole == 0:
         return X.mT @ Y
-    # The library gives such a product to a few of a GPU's processors; in blocks it occupies all of them.
+    # As one product, the library uses a few of a GPU's multiprocessors; in blocks it uses all of them.
     left, right = (torch.unflatten(Z[:whole], 0, (-1, BLOCK)) for Z in (X, Y))
     return (left.mT @ right).sum(dim=0) + X[whole:].mT @ Y[whole:]
 
@@ -83,17 +83,17 @@ def _aligned(size: int, device: torch.device) -> int:
 
 
 def _padded(matrix: Tensor) -> Tensor:
-    """With zero rows and columns up to aligned sizes."""
+    """The matrix with zero rows and columns up to aligned sizes."""
     rows, columns = matrix.shape
     more_rows, more_columns = (_aligned(size, matrix.device) - size for size in (rows, columns))
     return torch.nn.functional.pad(matrix, (0, more_columns, 0, more_rows))
 
 
 def _sketches(rngs: Sequence[np.random.Generator], rows: int, columns: int, B: Tensor) -> Tensor:
-    """Ω from every generator, independent entries symmetric about 0, and zeros up to aligned sizes.
+    """Ω of every generator: independent entries symmetric about 0, padded with zeros to aligned sizes.
 
-    Any such distribution spans the range as well as the normal one. Uniform integers of two bytes are drawn many times
-    faster, and there may be millions; generators draw side by side, into memory that a GPU fetches by itself.
+    Any such distribution works as well as the normal one. Uniform 16-bit integers are drawn many times faster, and
+    there may be millions. The generators draw in parallel, into pinned memory.
     """
     drawn = torch.empty(len(rngs), rows, columns, dtype=torch.int16, pin_memory=B.is_cuda)
 
@@ -111,16 +111,16 @@ def _sketches(rngs: Sequence[np.random.Generator], rows: int, columns: int, B: T
 def _orthonormal(X: Tensor) -> Tensor:
     """An orthonormal basis of the columns of each matrix, by Cholesky of XᵀX in double precision.
 
-    All matrix products, so that a batch runs at the speed of the hardware. The ridge keeps the factor finite where
-    columns are dependent; it is far below what single precision resolves.
+    It uses matrix products only, which are fast in a batch. The ridge keeps the factor finite if columns are dependent;
+    it is far below the resolution of single precision.
     """
-    # What is not finite has no basis; its product with B shows that it is not.
+    # A matrix that is not finite has no basis; the product with B is then not finite either.
     wide = X.double().nan_to_num(0.0, 0.0, 0.0)
     gram = wide.mT @ wide
     scale = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     ridge = (1e-14 * scale + 1e-300) * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     factor = torch.linalg.cholesky(gram + ridge)
-    # The factor is small and X tall: its inverse once and a product are much faster than a solve for every row.
+    # The factor is small and X is tall: one inverse and a product are much faster than a solve for every row.
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
     basis: Tensor = wide @ inverse.mT
@@ -128,7 +128,7 @@ def _orthonormal(X: Tensor) -> Tensor:
 
 
 def _stack(matrices: Tensor) -> Tensor:
-    """Cut d × m matrices into blocks of ⌊√(dm)⌋ rows, zero padded, and lay the blocks side by side.
+    """Cut d × m matrices into blocks of ⌊√(dm)⌋ rows, padded with zeros, and place the blocks side by side.
 
     The result has more zero rows and columns, up to aligned sizes.
     """
@@ -142,6 +142,6 @@ def _stack(matrices: Tensor) -> Tensor:
 
 
 def _unstack(stacked: Tensor, d: int, m: int) -> Tensor:
-    """The d × m matrix back again, every column of it in one piece."""
+    """The inverse of `_stack`: the d × m matrix, with contiguous columns."""
     rows, columns = stacked.shape
     return stacked.view(rows, columns // m, m).permute(2, 1, 0).reshape(m, -1)[:, :d].T

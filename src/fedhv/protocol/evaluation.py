@@ -1,4 +1,4 @@
-"""How good a model is: per-task loss and accuracy, and the paper's four aggregates of them."""
+"""The evaluation of a model: loss and accuracy per task, and the paper's four aggregates."""
 
 from __future__ import annotations
 

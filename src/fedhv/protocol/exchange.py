@@ -1,7 +1,7 @@
-"""One exchange with a cohort: what is asked of whom, under which rules, and what the answers come to.
+"""One exchange with a cohort: the request, the clients, the rules for replies, and the combined replies.
 
-Answers are taken in the order of the cohort and summed in that order, so that the result is the same bit for bit
-whoever computed them. At most one update is held beside the sum, unless a method asks for every reply.
+Replies are summed in the order of the cohort, so the result is the same bit for bit on every engine. At most one update
+is held in addition to the sum, unless a method requests every reply.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fedhv.protocol.shares import Shares
 from fedhv.support.errors import InputError
 
 Memories = defaultdict[int, Memory]
-"""What every client of a run keeps, by client."""
+"""The memory of every client of a run, by client."""
 
 
 Kept = Mapping[int, Mapping[str, Tensor]]
-"""What clients keep until the run ends, by client and name: those that keep nothing are missing."""
+"""The tensors that clients keep until the run ends, by client and name. Clients that keep nothing are left out."""
 
 
 def no_memories() -> Memories:
-    """The beginning of a run: nobody keeps anything."""
+    """The empty memories at the start of a run."""
     return defaultdict(Memory)
 
 
 class RoundMemories(Memories):
-    """Memories of one attempt at a round, made for those clients alone that are asked.
+    """The memories of one attempt at a round, created for the clients that receive a request.
 
-    Each starts from what the client kept when the round began. What scripts change counts only once the round has
-    ended (`kept`): an attempt with too few replies, or one that is interrupted, leaves nothing behind.
+    Each starts from what the client kept when the round began. Changes take effect at the end of the round (`kept`): an
+    attempt that is interrupted or has too few replies changes nothing.
     """
 
     def __init__(self, before: Kept) -> None:
@@ -54,12 +54,12 @@ class RoundMemories(Memories):
         return memory
 
     def kept(self) -> Kept:
-        """What the clients of this round keep from now on."""
+        """The tensors that the clients of this round keep after it."""
         return {client: _own(client, memory.run) for client, memory in self.items() if memory.run}
 
 
 def _own(client: int, run: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Tensors that do not keep a whole stack in memory."""
+    """Copies of tensors that are views of a stack, so that the stack can be freed."""
     for name, value in run.items():
         if not isinstance(value, Tensor):
             found = type(value).__name__
@@ -72,10 +72,10 @@ class Call:
     """A request to a cohort.
 
     Attributes:
-        request: What is asked.
-        cohort: Who is asked.
-        intake: What becomes of the answers on their way to the server.
-        memories: What the clients of this run keep.
+        request: The request.
+        cohort: The clients that receive it.
+        intake: The rules for replies: faults, screening and averaging.
+        memories: The memories of the clients of this run.
     """
 
     request: Request
@@ -89,7 +89,7 @@ class Call:
 
 
 class Collector:
-    """Takes the answers of a cohort in, one by one or a stack at a time."""
+    """Combines the replies of a cohort, one by one or a stack at a time."""
 
     def __init__(self, call: Call, layout: Layout, holding: Callable[[int], Holding]) -> None:
         self._call, self._layout, self._holding = call, layout, holding
@@ -113,12 +113,12 @@ class Collector:
         self._keep([client], [reply])
 
     def take_stack(self, clients: Sequence[int], replies: Sequence[Reply]) -> None:
-        """The replies of several clients, which lie beside each other: one cheap test for all of them."""
+        """The replies of several clients that are adjacent in memory: one cheap test for all of them."""
         call, screening = self._call, self._call.intake.screening
         doubtful = {j for j, client in enumerate(clients) if call.intake.fault(call.cohort, client) is not None}
         if type(call.request).objection is not Request.objection:
             doubtful = set(range(len(clients)))
-        else:  # one look at all tensors, which waits for a GPU once
+        else:  # one test of all tensors, so that a GPU is synchronised once
             flags = torch.stack([screening.doubtful(f, stack) for f, stack in self._rows(replies)]).any(dim=0)
             doubtful |= set(torch.nonzero(flags).flatten().tolist())
         objections: dict[int, str] = {}
@@ -151,7 +151,7 @@ class Collector:
                 self._total(name).add_((share * stack).sum(dim=0))
                 self._counts[name] = self._counts.get(name, 0) + share.sum(dim=0)
         if self._call.request.each:
-            # An engine may use the memory of a reply again, as worker processes do.
+            # An engine may reuse the memory of a reply, as worker processes do.
             copies = (_copied(reply) for reply in replies)
             self._each += [ClientReply(k, self._holding(k).examples, r) for k, r in zip(clients, copies, strict=True)]
 
@@ -161,7 +161,7 @@ class Collector:
         return self._totals[name]
 
     def replies(self) -> Replies:
-        """What the answers come to."""
+        """The combined replies."""
         call = self._call
         cohort = replace(call.cohort, clients=self._taken) if self.refused else call.cohort
         means = {name: self._mean(name) for name in self._fields if self._averaged(name)}
@@ -193,7 +193,7 @@ class Collector:
         return None
 
     def _mean(self, name: str) -> Tensor:
-        """The mean over clients; what nobody has a share in does not move."""
+        """The mean over clients; parameters in which no client has a share do not move."""
         total = self._total(name)
         if self._shares is None:
             return total.div_(max(1, len(self._taken)))
@@ -205,7 +205,7 @@ class Collector:
 
 
 def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Callable[[int], Holding]) -> Replies:
-    """The answers of a cohort, given in its order, put together."""
+    """The combined replies of a cohort; `answers` are in its order."""
     collector = Collector(call, layout, holding)
     for client, answer in zip(call.cohort.clients, answers, strict=True):
         collector.take(client, answer)
@@ -213,7 +213,7 @@ def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Calla
 
 
 def _together(about: TensorField, found: Sequence[Tensor]) -> Tensor | None:
-    """One row for each client; a few numbers go to the host, which waits for a GPU once."""
+    """One row for each client. Small tensors are moved to the host in one transfer."""
     if not found:
         return None
     return rows(found).cpu() if about.small else rows(found)

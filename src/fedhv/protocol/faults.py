@@ -1,7 +1,7 @@
-"""Clients that fail, as a setting's `[faults]` says: who, in which round and how is fixed by the seed.
+"""Simulated client failures, configured in a setting's `[faults]` and fixed by the seed.
 
-A client has at most one fault in a round. `Faults.of` is a function of (seed, round, client), so that faulty runs
-are as reproducible as others, on every engine and after any interruption.
+A client has at most one fault in a round. `Faults.of` is a function of (seed, round, client), so runs with faults are
+reproducible on every engine and after interruptions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a setting's [faults] is read without PyTorch
 
 
 class Fault(StrEnum):
-    """What goes wrong with a client."""
+    """The kinds of faults."""
 
     DROP_OUT = "drop_out"
     LATE = "late"
@@ -34,23 +34,23 @@ class Fault(StrEnum):
 
 
 SILENT = {Fault.DROP_OUT: "no answer", Fault.CRASH: "crashed", Fault.LATE: "answered after the deadline"}
-"""Faults whose answer does not arrive in time, and what the server notes."""
+"""Faults without a reply in time, and the reason that the server records."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How often clients fail and how. Every rate is a share of the clients of a round; together at most 1.
+    """The rates of client faults. Every rate is a fraction of the clients of a round; their sum is at most 1.
 
     Attributes:
-        drop_out: Never answers.
-        late: Answers, but after the deadline: the bytes are spent and the answer is not used.
-        crash: Is lost while it trains; what it sent in earlier exchanges of the round was sent.
-        non_finite: Sends NaN instead of its update.
-        absurd: Sends its update `scale` times as large.
-        false_report: Trains honestly and reports `claim` instead of its losses.
-        scale: Of an absurd update; −1 turns an update around.
-        claim: The false report: one number for all tasks, or one for every task. It may be nan or inf.
-        pattern: "afresh": every round draws its faulty clients anew. "same": those who fail always fail.
+        drop_out: The client never replies.
+        late: The client replies after the deadline. The bytes are counted and the reply is not used.
+        crash: The client crashes while it trains. Earlier exchanges of the round are counted.
+        non_finite: The client sends NaN instead of its update.
+        absurd: The client sends its update multiplied by `scale`.
+        false_report: The client trains honestly and reports `claim` instead of its losses.
+        scale: The factor of an absurd update; −1 reverses it.
+        claim: The false report: one number for all tasks, or one per task. It may be nan or inf.
+        pattern: "afresh": every round draws its faulty clients. "same": the faulty clients are the same in all rounds.
     """
 
     drop_out: float = 0.0
@@ -86,11 +86,11 @@ class Faults:
 
     @cached_property
     def any(self) -> bool:
-        """Whether there are faults at all; every reply asks."""
+        """Whether any rate is positive."""
         return any(self.rates.values())
 
     def of(self, seed: int, round: int, client: int, attempt: int = 0) -> Fault | None:
-        """What goes wrong with a client in a round, if anything; a repeated round draws anew."""
+        """The fault of a client in a round, or None. A repeated round has new draws."""
         if not self.any:
             return None
         if self.pattern == "same":
@@ -103,12 +103,12 @@ class Faults:
         return None
 
     def check(self, tasks: int) -> None:
-        """Refuse claims for another number of tasks."""
+        """Reject a list of claims whose length is not the number of tasks."""
         if isinstance(self.claim, tuple) and len(self.claim) != tasks:
             raise InputError(f"`faults.claim` should be one number, or a list of {tasks}. Found {list(self.claim)}.")
 
     def corrupt(self, fault: Fault, reply: Reply) -> Reply:
-        """What the server receives in the place of an honest reply."""
+        """The reply that the server receives instead of an honest one."""
         about = {name: each for name, each in tensor_fields(type(reply)).items() if getattr(reply, name) is not None}
         changed: dict[str, Tensor] = {}
         match fault:
@@ -120,7 +120,7 @@ class Faults:
         return replace(reply, **changed)
 
     def claimed(self, report: Tensor) -> Tensor:
-        """The false report in the place of an honest one."""
+        """The false report that replaces an honest one."""
         import torch
 
         return torch.empty_like(report).copy_(torch.tensor(self.claim).expand(report.shape))
@@ -130,8 +130,8 @@ NO_FAULTS = Faults()
 
 
 def silent(fault: Fault | None, request: Request) -> bool:
-    """Whether a client with this fault leaves a request without a usable answer.
+    """Whether a client with this fault sends no usable reply to a request.
 
-    Who drops out never answers; who crashes or is late does so where the work is, in training.
+    A client that drops out never replies. A client that crashes or is late fails in the training request only.
     """
     return fault is Fault.DROP_OUT or (request.trains and fault in (Fault.CRASH, Fault.LATE))

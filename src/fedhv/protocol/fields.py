@@ -1,7 +1,7 @@
-"""What a message's tensors are: their shape, what a server accepts of them, how the answers of a cohort are combined.
+"""The tensors of messages: their shapes, the server's checks, and how the replies of a cohort are combined.
 
-A message is a frozen dataclass. Its tensors are declared with `tensor(…)`; every other field is a plain value (a
-number, a text, None) that travels beside them and costs nothing. Sizes, wire form, checks and sums follow from this.
+A message is a frozen dataclass. Its tensors are declared with `tensor(…)`. Every other field is a plain value (a
+number, a text, None) that is sent with them and not counted. Sizes, wire form, checks and sums follow from this.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class TensorField:
     """One tensor of a message.
 
     Attributes:
-        axes: Its shape in the symbols of the paper; None where the request computes it (`shapes`, `reply_shapes`).
-        label: What sizes and objections call it; by default the field's name.
-        small: A few numbers that travel as numbers, not as an array.
-        known: Clients have it already: it is neither sent nor counted.
-        combine: Of a reply: "mean" over clients, summed as answers arrive, or "each" client's beside the others.
-        screened: Whether a server looks for shape and finite numbers by itself; else the request's `objection` does.
-        bound: Which of the server's bounds holds for it: that of updates, of reported losses, of counts, or none.
-        corruptible: Whether a fault that scales a reply scales it.
+        axes: Its shape in the symbols of the paper; None if the request computes it (`shapes`, `reply_shapes`).
+        label: Its name in sizes and objections; by default the field's name.
+        small: Whether it has a few numbers, which are sent as numbers and not as an array.
+        known: Whether clients have it already; then it is neither sent nor counted.
+        combine: For a reply: "mean" over clients, summed as replies arrive, or "each" for one row per client.
+        screened: Whether the server checks shape and finiteness; otherwise the request's `objection` does.
+        bound: The server's bound that applies to it: that of updates, of reported losses, of counts, or none.
+        corruptible: Whether a fault that scales a reply scales this tensor.
     """
 
     axes: tuple[Axis, ...] | None
@@ -56,8 +56,8 @@ def tensor(*axes: Axis, label: str = "", default: Any = MISSING, computed: bool 
 
     Args:
         axes: Its shape in symbols.
-        label: What sizes and objections call it.
-        default: None where it may be missing.
+        label: Its name in sizes and objections.
+        default: None if it may be missing.
         computed: Whether the request computes its shape instead.
         about: The other attributes of `TensorField`.
     """
@@ -66,7 +66,7 @@ def tensor(*axes: Axis, label: str = "", default: Any = MISSING, computed: bool 
 
 
 def server_side(default: Any) -> Any:
-    """Declare a plain value that stays with the server: it is not sent."""
+    """Declare a plain value that stays on the server and is not sent."""
     return field(default=default, metadata={_LOCAL: True})
 
 
@@ -83,11 +83,11 @@ _KNOWN: dict[type[Any], dict[str, TensorField]] = {}
 
 
 def plain_fields(message: type[Any]) -> tuple[str, ...]:
-    """The names of the plain values that travel with a message."""
+    """The names of the plain values that are sent with a message."""
     return tuple(each.name for each in fields(message) if _TENSOR not in each.metadata and _LOCAL not in each.metadata)
 
 
 def tensors_of(message: Any) -> dict[str, Any]:
-    """The tensors that a message holds, by name; those that are None are left out."""
+    """The tensors of a message by name; None is left out."""
     found = {name: getattr(message, name) for name in tensor_fields(type(message))}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""From a client's reply to what the server takes: what a simulated fault makes of it, and whether it is accepted."""
+"""The server's handling of a reply: simulated faults, then screening."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedhv.protocol.shares import Average
 
 @dataclass(frozen=True)
 class Intake:
-    """The server's rules, simulated faults, which attempt at the round it is, and how clients count in means."""
+    """The server's rules for replies, the simulated faults, the number of the attempt, and the averaging of clients."""
 
     screening: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
@@ -22,11 +22,11 @@ class Intake:
     average: Average = "clients"
 
     def fault(self, cohort: Cohort, client: int) -> Fault | None:
-        """What goes wrong with a client in this round."""
+        """The fault of a client in this round."""
         return self.faults.of(cohort.seed, cohort.round, client, self.attempt)
 
     def present(self, request: Request, cohort: Cohort) -> tuple[Cohort, list[Refusal]]:
-        """The clients whose answers will arrive in time, and the others with the reason."""
+        """The clients whose replies arrive in time, and the others with reasons."""
         if not self.faults.any:
             return cohort, []
         here: list[int] = []
@@ -42,7 +42,7 @@ class Intake:
     def receive(
         self, request: Request, cohort: Cohort, layout: Layout, client: int, reply: Reply
     ) -> tuple[Reply, str | None]:
-        """A client's reply as it arrives, and why it is refused (None where it is taken)."""
+        """A client's reply as it arrives, and the reason for refusing it (None if it is accepted)."""
         fault = self.fault(cohort, client)
         if fault is not None:
             reply = self.faults.corrupt(fault, reply)

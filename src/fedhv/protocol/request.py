@@ -1,9 +1,9 @@
-"""A request: what a server asks a cohort, as one class that owns all its behaviour.
+"""A request from the server to a cohort, as one class with all its behaviour.
 
-It says what a client does (`answer`), how large it is (`down`, `up`), what a server accepts (`objection`), what the
-cohort's answers come to (`replies`) and how a reply looks on the wire (`to_wire`, `from_wire`). Everything but `answer`
-follows from the fields (see `fields`) unless a request says otherwise. Engines and transports know how to loop, stack,
-send and sum; they know no request by name.
+It defines the client's computation (`answer`), its size (`down`, `up`), the server's check (`objection`), the combined
+replies (`replies`) and the wire form of a reply (`to_wire`, `from_wire`). Everything except `answer` follows from the
+fields (see `fields`) unless a request overrides it. Engines and transports loop, stack, send and sum; they contain no
+code for a particular request.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from fedhv.protocol.script import Member, Script
 from fedhv.support.errors import InputError
 
 Size = dict[str, int]
-"""Scalars of a message by what they are."""
+"""The scalars of a message by label."""
 
 REQUESTS: dict[str, type[Request]] = {}
-"""Every request that is defined in this process, by its name on the wire."""
+"""Every request class that is defined in this process, by its name on the wire."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What one client answers: the tensors that travel back."""
+    """The reply of one client: the tensors that are sent back."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A client that was left out of a round, and why: `asked` and `sent` say whether request and answer were sent."""
+    """A client that was left out of a round, and why. `asked`: the request was sent. `sent`: the reply was sent."""
 
     client: int
     reason: str
@@ -45,27 +45,27 @@ class Refusal:
     sent: bool = field(default=True, kw_only=True)
 
     def as_dict(self) -> dict[str, int | str]:
-        """As the history has it, in its list `refused`."""
+        """The entry in the history's list `refused`."""
         return {"client": self.client, "reason": self.reason}
 
 
 @dataclass(frozen=True)
 class ClientReply:
-    """One client's reply, where a method asked for every one of them; its tensors are attributes too."""
+    """One client's reply, for methods that request every reply; its tensors are attributes as well."""
 
     client: int
     examples: int
     reply: Reply
 
     def __getattr__(self, name: str) -> Any:
-        if name == "reply":  # asked for while a copy is being made
+        if name == "reply":  # not set yet while a copy is made
             raise AttributeError(name)
         return getattr(self.reply, name)
 
 
 @dataclass(frozen=True)
 class Replies:
-    """The answers of one cohort.
+    """The combined replies of one cohort.
 
     Attributes:
         cohort: The clients whose answers were taken.
@@ -90,13 +90,13 @@ class Replies:
 
     @property
     def present(self) -> Tensor:
-        """Which tasks any client of the cohort has."""
+        """The tasks that at least one client of the cohort has."""
         if self.shares is None:
             return torch.ones(self.layout.tasks, dtype=torch.bool)
         return self.shares.sum(dim=0) > 0
 
     def named(self, kind: type[NamedReplies], **values: Any) -> NamedReplies:
-        """The same answers as a class that has names for some of them."""
+        """The same replies as a subclass with named attributes."""
         common = {each.name: getattr(self, each.name) for each in fields(Replies)}
         return kind(**common, **values)
 
@@ -105,13 +105,13 @@ NamedReplies = TypeVar("NamedReplies", bound=Replies)
 
 
 class Request(ABC):
-    """One kind of question. Subclasses are frozen dataclasses.
+    """One kind of request. Subclasses are frozen dataclasses.
 
     Attributes:
-        name: Its name on the wire: the package's own have short ones, others are named after module and class.
-        reply: The class of a client's answer.
-        trains: Whether clients train: the exchange that costs them time, in which they may crash or be late.
-        each: Whether the server keeps every reply beside the mean; a field, where a method can ask for it.
+        name: Its name on the wire: short for the package's own requests, otherwise module and class.
+        reply: The class of a client's reply.
+        trains: Whether clients train for it. Simulated crashes and delays happen in these exchanges.
+        each: Whether the server keeps every reply in addition to the mean; a field if a method can choose it.
     """
 
     name: ClassVar[str] = ""
@@ -126,7 +126,7 @@ class Request(ABC):
 
     @abstractmethod
     def answer(self, me: Member) -> Script:
-        """What a client does, as a script: it yields computations, is sent their results, and returns its reply."""
+        """The client's script: it yields computations, receives their results, and returns the reply."""
 
     # --- sizes --------------------------------------------------------------------------------------------------
 
@@ -142,11 +142,11 @@ class Request(ABC):
         return _counted(wanted, self.reply_shapes(layout))
 
     def gradients(self, layout: Layout, local: LocalTraining) -> int:
-        """How many minibatch gradients a client computes: what a round's work is measured in."""
+        """The number of minibatch gradients that a client computes, as a measure of its work."""
         return local.steps if self.trains else 0
 
     def asks_for(self, name: str, layout: Layout) -> bool:
-        """Whether the reply should hold this tensor; those that it may lack are asked for or not."""
+        """Whether the reply should contain this tensor; only optional tensors may be left out."""
         return True
 
     @classmethod
@@ -160,31 +160,31 @@ class Request(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device of its tensors."""
         return next((value.device for value in tensors_of(self).values()), torch.device("cpu"))
 
-    # --- what a server accepts, and what it makes of the answers ---------------------------------------------------
+    # --- server side ------------------------------------------------------------------------------------------------
 
     def objection(self, reply: Any, layout: Layout) -> str | None:
-        """Why a reply is refused although each of its tensors looks right, in a few words; None where it is taken."""
+        """Why a reply whose tensors are valid is refused, in a few words; None if it is accepted."""
         return None
 
     def replies(self, answers: Replies) -> Replies:
-        """The answers of a cohort under the names that this request's users know; by default as they are."""
+        """The combined replies, as the class of replies that belongs to this request; unchanged by default."""
         return answers
 
     # --- on the wire ------------------------------------------------------------------------------------------------
 
     def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
-        """The tensors of a reply as they travel."""
+        """The tensors of a reply in wire form."""
         return tensors_of(reply)
 
     def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
-        """The reply that these tensors stand for."""
+        """The reply from tensors in wire form."""
         return self.reply(**{name: found.get(name) for name in tensor_fields(self.reply)})
 
     def wire_shapes(self, layout: Layout) -> dict[str, Shape]:
-        """The shapes of what travels."""
+        """The shapes of the tensors in wire form."""
         return {name: shape for name, shape in self.reply_shapes(layout).items() if self.asks_for(name, layout)}
 
 
@@ -196,7 +196,7 @@ def _counted(wanted: Mapping[str, TensorField], shapes: Mapping[str, Shape]) -> 
 
 
 def check_request(request: object, method: str) -> Request:
-    """Refuse what is no request, and a subclass that changes nothing and would silently be its parent."""
+    """Reject an object that is not a request, and a subclass that changes nothing of its parent."""
     if not isinstance(request, Request):
         found = f"the class {request.__name__}" if isinstance(request, type) else f"a {type(request).__name__}"
         raise InputError(
@@ -214,6 +214,6 @@ def check_request(request: object, method: str) -> Request:
 
 
 def _changes(cls: type) -> bool:
-    """Whether a class defines any behaviour of its own; new fields alone are read by nobody."""
+    """Whether a class defines behaviour; new fields alone have no effect."""
     own: Sequence[Any] = [value for name, value in vars(cls).items() if not name.startswith("__") and name != "name"]
     return any(callable(value) or isinstance(value, classmethod | property) for value in own)

@@ -1,4 +1,4 @@
-"""Tensors beside each other, as one tensor."""
+"""Several tensors as the rows of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def rows(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors as the rows of one; without a copy where they lie beside each other already, as a stack's rows do."""
+    """The tensors as the rows of one tensor. Nothing is copied if they are adjacent in memory, as in a stack."""
     first, step = tensors[0], tensors[0].numel() * tensors[0].element_size()
     beside = first._base is not None and all(t.is_contiguous() and t.shape == first.shape for t in tensors)
     if beside and all(

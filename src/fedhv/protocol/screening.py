@@ -1,8 +1,8 @@
-"""Which replies a server takes. The same rules in the simulator and on Flower.
+"""The server's screening of replies. The simulator and Flower use the same rules.
 
-A reply is judged by itself, before it is averaged: it must be of the right kind, shape and count, finite, and its
-losses not negative. What is refused is left out of the round and recorded; the rest of the round goes on with the
-clients that are left, if they are at least `min_replies`; else the round is repeated, `attempts` times at most.
+Each reply is checked before it is averaged: its kind, its shapes, that all numbers are finite, and that losses are not
+negative. A refused reply is left out of the round and recorded. The round continues with the other clients if there are
+at least `min_replies` of them. Otherwise the round is repeated, at most `attempts` times.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ NOT_FINITE = "with numbers that are not finite"
 
 
 class TooFewReplies(FedHVError):
-    """A round that has not enough replies; its state is kept and it may be repeated."""
+    """A round has too few replies. The state before it is kept, and the round may be repeated."""
 
     lost: bool = False
-    """Whether replies arrived and every one of them was not finite: the mark of a divergence, not of faults."""
+    """Whether replies arrived and none of them was finite: a sign of divergence, not of faults."""
 
 
 @dataclass(frozen=True)
 class Screening:
-    """What a server takes for an answer, and how many it needs.
+    """The server's bounds on replies, and the number of replies that it needs.
 
     Attributes:
-        min_replies: A round needs so many replies in every exchange.
+        min_replies: The number of replies that every exchange of a round needs.
         attempts: How often a round is tried before the run stops.
-        max_update: The largest norm that an update may have; None takes any that is finite.
-        max_report: The largest loss that a report may claim; None takes any that is finite.
+        max_update: The largest norm of an update; None accepts any finite one.
+        max_report: The largest reported loss; None accepts any finite one.
     """
 
     min_replies: int = 1
@@ -57,7 +57,7 @@ class Screening:
                 raise InputError(f"`{name}` should be positive. Found `{name} = {value}`.")
 
     def objection(self, request: Request, layout: Layout, reply: Reply) -> str | None:
-        """Why a reply is refused, in a few words; None where it is taken."""
+        """Why a reply is refused, in a few words; None if it is accepted."""
         if not isinstance(reply, request.reply):
             return f"a {type(reply).__name__} in answer to {type(request).__name__}"
         about, shapes = tensor_fields(request.reply), request.reply_shapes(layout)
@@ -74,7 +74,7 @@ class Screening:
         return request.objection(reply, layout)
 
     def check_enough(self, taken: int, refused: Sequence[Refusal]) -> None:
-        """Raise where too few replies are left."""
+        """Raise an error if too few replies are left."""
         if taken < self.min_replies:
             reasons = ", ".join(f"client {r.client}: {r.reason}" for r in refused[:5])
             more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
@@ -105,7 +105,7 @@ class Screening:
         return None
 
     def doubtful(self, about: TensorField, stack: Tensor) -> Tensor:
-        """Rows of a stack of replies that a cheap test cannot clear: only those get a closer look, one by one."""
+        """The rows of a stack of replies that a cheap test cannot accept; these are then checked one by one."""
         import torch
 
         flags = ~torch.isfinite(stack.flatten(1).sum(dim=1))
@@ -128,7 +128,7 @@ def _shaped(value: Tensor, shape: Shape, what: str) -> str | None:
 
 
 def _finite(value: Tensor) -> bool:
-    """Whether all numbers are finite. A finite sum says so at a quarter of the cost; one that is not may overflow."""
+    """Whether all numbers are finite. A finite sum proves it at a quarter of the cost; the sum may also overflow."""
     import torch
 
     return bool(torch.isfinite(value.sum())) or bool(torch.isfinite(value).all())

@@ -1,8 +1,8 @@
-"""What a client does for a request, as a short script over a few computations.
+"""Scripts: the work of a client for a request, as a generator of computations.
 
-A script yields computations and is sent their results, as a method yields requests. It is written for one client; an
-engine computes one client's after the other, or advances the scripts of a cohort in step and computes what all of them
-wait for at once. A list of computations is answered by the list of their results.
+A script yields computations and receives their results, as a method yields requests and receives replies. It is written
+for one client. An engine runs the scripts of a cohort one after the other, or advances them in step and computes their
+pending computations together. For a list of computations it sends a list of results.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fedhv.protocol.local import LocalTraining, Term
 from fedhv.support.errors import FedHVError
 
 Script = Generator[Any, Any, Any]
-"""Yields a `Computation` or a list of them, is sent the results, returns the client's `Reply`."""
+"""Yields a `Computation` or a list of them, receives the results, returns the client's `Reply`."""
 
 GRADIENT_PART = 1_000_000
-"""Parts from here on are single gradients, so that they share no random stream with task-wise training."""
+"""The parts of single gradients start here, so that they share no random stream with task-wise training."""
 
 LAYERS = "norm"
 """The layers that stay with a client, in its memory; tasks that train alone (`part`) have layers of their own each."""
@@ -36,7 +36,7 @@ LAYERS = "norm"
 
 @dataclass
 class Memory:
-    """What one client keeps: `round` until the round ends, `run` until the run ends (it is saved in checkpoints)."""
+    """The tensors that one client keeps: `round` until the round ends, `run` until the run ends (in checkpoints)."""
 
     round: dict[str, Tensor] = field(default_factory=dict)
     run: dict[str, Tensor] = field(default_factory=dict)
@@ -44,15 +44,15 @@ class Memory:
 
 @dataclass(frozen=True)
 class Member:
-    """A client of a cohort, as a request's script sees it.
+    """A client of a cohort, for the script of a request.
 
     Attributes:
         client: k.
-        cohort: Fixes the round, the seed and how clients train.
-        layout: Of the model.
-        holding: How many examples and labels it holds.
-        memory: What it keeps between exchanges and rounds.
-        labels: How many of its examples at these positions are labelled, for every task.
+        cohort: The cohort, with the round, the seed and the local training.
+        layout: The layout of the model.
+        holding: The numbers of its examples and labels.
+        memory: The tensors that it keeps between exchanges and rounds.
+        labels: A function of positions: the number of labelled examples among them, for every task.
     """
 
     client: int
@@ -64,20 +64,20 @@ class Member:
 
     @property
     def examples(self) -> int:
-        """n_k, how many examples it holds."""
+        """n_k, the number of its examples."""
         return self.holding.examples
 
     @property
     def local(self) -> LocalTraining:
-        """How it trains."""
+        """Its local training."""
         return self.cohort.local
 
     def recall(self, name: str, what: str) -> Tensor:
-        """A tensor that it kept earlier in this round; `what` is its name in the error where it has none."""
+        """A tensor that it stored earlier in this round; `what` is its name in the error if there is none."""
         if name not in self.memory.round:
             raise FedHVError(
-                f"Client {self.client} no longer has the {what} of round {self.cohort.round + 1}: it was not asked for "
-                "them, or was started again since."
+                f"Client {self.client} does not have the {what} of round {self.cohort.round + 1}: it has not received "
+                "that request, or it was restarted."
             )
         return self.memory.round[name]
 
@@ -86,12 +86,12 @@ class Member:
         return self.cohort.stream(purpose, self.client, part)
 
     def scaled(self, weights: Tensor) -> Tensor:
-        """Task weights for sums over minibatches in which labels are missing, so that gradients are unbiased."""
+        """Task weights that keep gradients unbiased if labels are missing in minibatches."""
         scales = self.holding.scales
         return weights if scales is None else weights * scales.to(weights)
 
     def report(self, losses: Tensor, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
-        """The mean losses over labelled examples from those over all, and how many labels there are of every task."""
+        """The mean losses over labelled examples, from those over all examples, and the labels of every task."""
         if not self.layout.partial:
             return losses, None
         found = self.holding.of(self.layout.tasks) if self.labels is None else self.labels(positions)
@@ -99,13 +99,13 @@ class Member:
         return losses * len(positions) / counts.clamp(min=1), counts
 
     def optimiser_state(self, part: int) -> tuple[Tensor, ...]:
-        """Where its optimiser stands, where that is kept from round to round; empty for a fresh start."""
+        """The stored state of its optimiser, if it is kept between rounds; empty otherwise."""
         kept = self.memory.run if self.local.keep_state else {}
         names = sorted(name for name in kept if name.startswith(f"optimiser.{part}."))
         return tuple(kept[name] for name in names)
 
     def keep_optimiser_state(self, part: int, state: Sequence[Tensor]) -> None:
-        """Keep it for the next round, where that is asked for."""
+        """Store the state for the next round, if `keep_state` is set."""
         if self.local.keep_state:
             self.memory.run.update({f"optimiser.{part}.{i}": value for i, value in enumerate(state)})
 
@@ -128,7 +128,7 @@ class Member:
 
 
 class Worker(ABC):
-    """Who computes for one client; `protocol.client.Client` does."""
+    """Computes for one client; `protocol.client.Client` implements it."""
 
     @abstractmethod
     def losses(self, theta: Tensor, positions: np.ndarray, k: int) -> Tensor:
@@ -144,7 +144,7 @@ class Worker(ABC):
 
 
 class Computation(ABC):
-    """One step of a script. Engines compute the package's own for a whole cohort at once; others client by client."""
+    """One computation of a script. Engines compute those of the package for a whole cohort, others client by client."""
 
     @abstractmethod
     def alone(self, worker: Worker, me: Member) -> Any:
@@ -157,7 +157,7 @@ class Losses(Computation):
 
     Attributes:
         at: θ.
-        on: Positions in the client's list of examples.
+        on: The positions in the client's list of examples.
     """
 
     at: Tensor
@@ -170,14 +170,14 @@ class Losses(Computation):
 
 @dataclass(frozen=True, eq=False)
 class Descend(Computation):
-    """K local steps on Σ wᵢℓᵢ plus other terms, from a model; the result is the update Δθ_k.
+    """K local steps on Σ wᵢℓᵢ plus additional terms, from a model; the result is the update Δθ_k.
 
     Attributes:
         start: θ.
-        weights: w, held fixed; None means 1/m each.
-        part: Which part of the client's random streams; the tasks that train alone have one each.
-        first: The gradient of the first step, where it is known already.
-        terms: Of the local objective beside the tasks' losses.
+        weights: w, fixed in all steps; None means 1/m each.
+        part: The part of the client's random streams; tasks that are trained alone have one each.
+        first: The gradient of the first step, if it is known.
+        terms: Additional terms of the local objective.
     """
 
     start: Tensor
@@ -193,7 +193,7 @@ class Descend(Computation):
 
 @dataclass(frozen=True, eq=False)
 class Gradient(Computation):
-    """∇ Σ wᵢℓᵢ at a model on one minibatch of the client; each `part` has a minibatch of its own."""
+    """∇ Σ wᵢℓᵢ at a model on one minibatch of the client; each `part` has its own minibatch."""
 
     at: Tensor
     weights: Tensor
@@ -217,7 +217,7 @@ class Compress(Computation):
 
 
 def play(script: Script, compute: Callable[[Computation], Any]) -> Any:
-    """Play one client's script to its end; returns its reply."""
+    """Run one client's script to its end; returns its reply."""
     try:
         wanted = next(script)
         while True:

@@ -1,4 +1,4 @@
-"""How much a client counts in a mean: alike, by its examples, or by its labels."""
+"""The weights of clients in a mean: equal, by examples, or by labels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedhv.problem.parameters import Layout
 from fedhv.protocol.fields import TensorField
 
 Average = Literal["clients", "examples", "labels"]
-"""Every client counts alike, in proportion to its examples, or to its labels."""
+"""Clients have equal weights, or weights in proportion to their examples or labels."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of clients in the mean of what they sent.
+    """The shares (weights) of clients in a mean.
 
-    A client counts for a task only if it has labels of it: heads are averaged over the clients that trained them,
-    shared parameters over all.
+    A client has a share in a task only if it has labels of it. Heads are averaged over the clients that trained them,
+    shared parameters over all clients.
     """
 
     average: Average
@@ -39,7 +39,7 @@ class Shares:
         return (labels > 0).double()
 
     def whole(self, m: int, holdings: Sequence[Holding]) -> Tensor:
-        """For every client, in what all tasks share."""
+        """For every client, in the shared parameters."""
         match self.average:
             case "labels":
                 return torch.tensor([sum(each.of(m)) / m for each in holdings], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Communication, counted from the messages themselves, once, for every method and every transport."""
+"""Communication, counted from the messages, for every method and every transport."""
 
 from __future__ import annotations
 

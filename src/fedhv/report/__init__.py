@@ -1,6 +1,6 @@
-"""Reports: from run folders to tables, figures and a page."""
+"""Reports: tables, figures, pages, TensorBoard and progress, from runs."""
 
-from fedhv.report.groups import Group, SettingStudy, StudyData, Sweep
+from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData
 from fedhv.report.page import page
 from fedhv.report.reading import RunData
 from fedhv.report.study import make_study, read_study
@@ -10,10 +10,10 @@ from fedhv.report.writing import Report, write_report
 __all__ = [
     "Group",
     "Report",
+    "ReportSweep",
     "RunData",
     "SettingStudy",
     "StudyData",
-    "Sweep",
     "make_study",
     "page",
     "read_study",

@@ -1,4 +1,4 @@
-"""What a table is made of, before it is written as Markdown, CSV, LaTeX or HTML."""
+"""The cells, columns and tables of a report, before they are written as Markdown, CSV, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Cell:
 
     Attributes:
         text: Words, or a number that has no spread.
-        latex: The same for LaTeX, where it is not just the escaped text.
+        latex: The text for LaTeX, if it is not the escaped text.
         spread: A mean over runs.
         paired: A mean difference between runs.
         digits: Behind the decimal point.
         rank: 1 for the best, or a difference that is clear, 2 for the second; None where nothing is compared.
-        value: What sorting compares where there is no spread.
+        value: The sort key if there is no spread.
         exact: Leave out a deviation of zero: bytes do not vary from seed to seed.
     """
 
@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def number(self) -> float | None:
-        """What sorting compares."""
+        """The sort key."""
         averaged = self.spread or self.paired
         return averaged.mean if averaged else self.value
 
@@ -75,9 +75,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; `higher` says whether more is better, None that nothing is.
+    """A heading; `higher` is whether more is better, or None.
 
-    What is not numeric is a name, which a narrow terminal leaves whole, unless it is a `listing`, which may wrap.
+    A column that is not numeric has names, which a narrow terminal does not wrap, unless it is a `listing`.
     """
 
     heading: str

@@ -1,4 +1,4 @@
-"""What `fedhv.compare` returns: the runs, and what one wants to see of them."""
+"""The result of `fedhv.compare`: the runs, their table, data frame and report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Study(Sequence[Run]):
 
     Attributes:
         runs: In the order of seeds, and for each seed of methods.
-        folder: Where they are kept; None where they are only in memory.
+        folder: Their folder; None if they are in memory only.
     """
 
     runs: tuple[Run, ...]
@@ -42,11 +42,11 @@ class Study(Sequence[Run]):
         return len(self.runs)
 
     def table(self, width: int = WIDTH) -> str:
-        """Mean ± sample standard deviation over seeds, as `fedhv compare` prints it; what does not fit is left out."""
+        """Mean ± sample standard deviation over seeds, as printed by `fedhv compare`."""
         return "\n".join(line.rstrip() for line in self._printed(width).export_text().splitlines())
 
     def to_frame(self) -> Any:
-        """One row for every run, as a pandas data frame: what it came to, task by task, and what it cost."""
+        """A pandas data frame with one row per run: results per task, and costs."""
         try:
             from pandas import DataFrame
         except ImportError:
@@ -57,7 +57,7 @@ class Study(Sequence[Run]):
         """Write the tables, the figures and the page of the study; returns the page.
 
         Args:
-            out: Where the report goes; by default `report` inside the study's folder.
+            out: The report's folder; by default `report` in the study's folder.
             figures: Whether figures are drawn; they need matplotlib.
             data: The folder of the datasets, for figures of the benchmark itself.
         """
@@ -66,7 +66,7 @@ class Study(Sequence[Run]):
         return write_report([self.folder], out, figures=figures, data=data).page
 
     def __repr__(self) -> str:
-        """One line; `table()` says more."""
+        """One line; see `table()` for more."""
         methods = ", ".join(dict.fromkeys(run.method for run in self.runs))
         where = f", {str(self.folder)!r}" if self.folder else ""
         return f"<Study: {len(self)} runs on {self.runs[0].setting} ({methods}){where}>"

@@ -1,4 +1,4 @@
-"""Methods side by side: what the tables of a study share."""
+"""Comparison of methods: the common parts of a study's tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedhv.report.reading import RunData
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
 WIDE_UP_TO = 6
-"""With so many methods, several settings make one wide table like the paper's; with more, a long one."""
+"""Up to this number of methods, several settings make one wide table like the paper's; with more, a long one."""
 RANKING = "Bold is best and underlined second, ranked by unrounded means."
 
-Value = Callable[[RunData], float | None]
-"""A number of a run, or None where it is left out."""
+RunValue = Callable[[RunData], float | None]
+"""A number of a run, or None."""
 
 
 @dataclass(frozen=True)
-class Metric:
+class ReportMetric:
     """A column of numbers: its heading, the value of one run, which direction is better, and how many digits.
 
     Attributes:
@@ -32,7 +32,7 @@ class Metric:
     """
 
     heading: str
-    value: Value
+    value: RunValue
     higher: bool | None
     digits: int
     short: str = ""
@@ -44,7 +44,7 @@ class Metric:
         return Column(self.heading, self.group, self.higher)
 
 
-def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[Metric]) -> Table:
+def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
     caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_going(study)}"
     labels = labels_of(study)
@@ -69,26 +69,26 @@ def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequ
     return Table(name, title, caption, columns, tuple(sections))
 
 
-def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: Metric) -> list[Cell]:
+def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportMetric) -> list[Cell]:
     """One metric of every method that is there, ranked among them."""
     values = {label: values_of(group, metric.value) for label, group in by_label.items()}
     found = ranked(values, metric.higher, metric.digits)
     return [found.get(label, Cell("–")) for label in labels]
 
 
-def final(metric: str) -> Value:
+def final(metric: str) -> RunValue:
     """The last evaluation."""
     return lambda run: None if run.evaluations.lacks(metric) else float(run.evaluations.values(metric)[-1])
 
 
 ACCURACIES = (
-    Metric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
-    Metric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
+    ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2, "Mean"),
+    ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2, "Worst"),
 )
-"""What methods are compared by first."""
+"""The first metric of a comparison."""
 
 
-def values_of(group: Group, value: Value) -> list[float]:
+def values_of(group: Group, value: RunValue) -> list[float]:
     """One value for every run that counts and has it."""
     return [number for run in group.counted if (number := value(run)) is not None]
 
@@ -106,7 +106,7 @@ def labels_of(study: StudyData) -> list[str]:
 
 
 def name_of(group: Group) -> Cell:
-    """The method's cell; a star says that it has not finished."""
+    """The method's cell; a star marks unfinished runs."""
     return words(f"{group.label}*" if group.going else group.label)
 
 
@@ -117,7 +117,7 @@ def count(group: Group) -> Cell:
 
 
 def spread_of(groups: Iterable[Group]) -> str:
-    """What the numbers of a table that shows these groups are, for its caption."""
+    """A description of the numbers of a table with these groups, for its caption."""
     found = {tuple(sorted(run.seed for run in group.counted)) for group in groups if group.counted}
     if all(len(seeds) == 1 for seeds in found):
         return f"seed {found.pop()[0]}" if len(found) == 1 else "one run for each line"

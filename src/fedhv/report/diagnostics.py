@@ -1,4 +1,4 @@
-"""Tables about how a run went rather than what it came to: the reference, and what was sent and how long it took."""
+"""Tables about the course of runs: the reference, communication and time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
-from fedhv.report.comparison import METHOD, RANKING, SETTING, Metric, compared, name_of, row_of, spread_of
+from fedhv.report.comparison import METHOD, RANKING, SETTING, ReportMetric, compared, name_of, row_of, spread_of
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
 SHOWN = 8
-"""So many values of a reference are written out."""
+"""The largest number of values of a reference that are printed."""
 
 
 def references(study: StudyData) -> Table:
@@ -65,14 +65,14 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
 def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
     metrics = (
-        Metric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
-        Metric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
-        Metric("Exchanges", _exchanges, None, 0, group="Per round"),
-        Metric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
-        Metric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
-        Metric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
-        Metric("MB", _total_megabytes, False, 1, group="Total"),
-        Metric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
+        ReportMetric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
+        ReportMetric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
+        ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
+        ReportMetric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
+        ReportMetric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
+        ReportMetric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
+        ReportMetric("MB", _total_megabytes, False, 1, group="Total"),
+        ReportMetric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
     )
     sections = []
     for setting in study.settings:
@@ -86,13 +86,13 @@ def costs(study: StudyData) -> Table:
             sections.append(tuple(rows))
     columns = (SETTING, METHOD, *(metric.column for metric in metrics))
     caption = (
-        "What the server and all clients of a round exchange (1 MB = 10⁶ bytes) and wall-clock time, "
+        "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
         f"{spread_of(compared(study))}; totals include calibration. {RANKING}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
 
 
-def _cell(cell: Cell, metric: Metric, group: Group) -> Cell:
+def _cell(cell: Cell, metric: ReportMetric, group: Group) -> Cell:
     if metric.group == "Calibration" and not any(run.reference for run in group.counted):
         return Cell("–")
     return replace(cell, exact=True)
@@ -103,7 +103,7 @@ def _total_megabytes(run: RunData) -> float:
 
 
 def _exchanges(run: RunData) -> float | None:
-    """On average; a run of which only the summary is left does not say."""
+    """The mean per round; None for a run with a summary only."""
     known = run.rounds.exchanges[np.isfinite(run.rounds.exchanges)]
     return float(known.mean()) if len(known) else None
 

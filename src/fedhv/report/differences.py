@@ -1,7 +1,7 @@
 """Whether one method is really better than another: their runs subtracted seed by seed.
 
 Runs with the same seed start from the same model and, of as many participants, ask the same clients in every round.
-What a seed makes easy or hard for all methods falls out of their difference.
+An effect of a seed that is common to all methods cancels in the difference.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fedhv.report.cells import MINUS, Cell, Column, Table, words
-from fedhv.report.comparison import ACCURACIES, SETTING, Metric
+from fedhv.report.comparison import ACCURACIES, SETTING, ReportMetric
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, StudyData
 from fedhv.support.statistics import Paired
@@ -20,7 +20,7 @@ def differences(study: StudyData) -> Table:
     sections = []
     for setting in study.settings:
         groups = [group for group in setting.groups if group.counted and not group.going]
-        # What is last in order, FedHV most often, comes first: minus each of the others.
+        # The last in order, usually FedHV, minus each of the others.
         pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
         rows = [_row(words(setting.name), *pair) for pair in pairs]
         sections.append(tuple(row for row in rows if row is not None))
@@ -28,7 +28,7 @@ def differences(study: StudyData) -> Table:
     title = "Differences by seed, with 95 % confidence intervals"
     caption = (
         "Final accuracies of runs with the same seed, subtracted: the mean difference in points, and Student's 95 % "
-        "confidence interval for it. Bold where the interval leaves out 0; among many comparisons some do so by chance."
+        "confidence interval for it. Bold if the interval excludes 0; among many comparisons some do so by chance."
     )
     return Table("differences", title, caption, columns, tuple(section for section in sections if section))
 
@@ -44,14 +44,14 @@ def _row(setting: Cell, minuend: Group, subtrahend: Group) -> tuple[Cell, ...] |
     return (setting, names, *cells, Cell(str(seeds), value=seeds))
 
 
-def _paired(minuend: Group, subtrahend: Group, metric: Metric) -> Paired | None:
+def _paired(minuend: Group, subtrahend: Group, metric: ReportMetric) -> Paired | None:
     """None with less than two seeds in which both have a finite value."""
     first, second = _by_seed(minuend, metric), _by_seed(subtrahend, metric)
     common = [first[seed] - second[seed] for seed in first if seed in second]
     return Paired.of(common) if len(common) > 1 else None
 
 
-def _by_seed(group: Group, metric: Metric) -> dict[int, float]:
+def _by_seed(group: Group, metric: ReportMetric) -> dict[int, float]:
     values = {run.seed: metric.value(run) for run in group.counted}
     return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 

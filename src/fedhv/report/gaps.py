@@ -1,4 +1,4 @@
-"""What a study lacks, in sentences: unfinished runs, missing seeds, different lengths, damaged files."""
+"""Notes on what is missing in a study: unfinished runs, missing seeds, different lengths, damaged files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _seeds(setting: SettingStudy) -> Iterator[str]:
 
 
 def _lengths(setting: SettingStudy) -> Iterator[str]:
-    """Where what is ranked together has different lengths; an ablation of the rounds says so by itself."""
+    """Notes on compared runs of different lengths; an ablation of the rounds needs none."""
     lengths = sorted({run.planned for group in setting.groups for run in group.runs if run.planned})
     if len(lengths) > 1:
         yield f"runs that are compared have different numbers of rounds: {_list(lengths)}"

@@ -1,4 +1,4 @@
-"""What a study is made of: settings, groups of runs that differ in their seed alone, and ablations."""
+"""The parts of a study: settings, groups of runs that differ in their seed only, and ablations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fedhv.methods import METHODS
 from fedhv.report.reading import RunData
-from fedhv.report.variants import Factor, Variant, describe, factor
+from fedhv.report.variants import Changes, Factor, describe, factor
 
 ORDER = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's order of methods; others come before its own, by name."""
@@ -18,18 +18,18 @@ class Group:
     """The runs of one method and variant in one setting: one line of a table, one curve of a figure."""
 
     method: str
-    variant: Variant
+    variant: Changes
     runs: tuple[RunData, ...]
 
     @property
     def label(self) -> str:
-        """What tables and figures call it."""
+        """Its name in tables and figures."""
         variant = describe(self.variant)
         return f"{method_title(self.method)} ({variant})" if variant else method_title(self.method)
 
     @property
     def counted(self) -> tuple[RunData, ...]:
-        """The runs that tables are made from: the finished ones, or, as long as there is none, those going on."""
+        """The runs for tables: the finished ones, or the unfinished ones if none has finished."""
         evaluated = tuple(run for run in self.runs if len(run.evaluations))
         return tuple(run for run in evaluated if run.finished) or evaluated
 
@@ -40,7 +40,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ReportSweep:
     """Groups of one method that differ in one hyper-parameter: an ablation."""
 
     method: str
@@ -59,9 +59,9 @@ class SettingStudy:
     """The runs of one setting.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         tasks: The names of its tasks.
-        groups: What is compared: every method, and variants that belong to no ablation.
+        groups: The compared groups: every method, and variants outside ablations.
         sweeps: The ablations.
         runs: All runs.
     """
@@ -69,12 +69,12 @@ class SettingStudy:
     name: str
     tasks: tuple[str, ...]
     groups: tuple[Group, ...]
-    sweeps: tuple[Sweep, ...]
+    sweeps: tuple[ReportSweep, ...]
     runs: tuple[RunData, ...]
 
     @property
     def all_groups(self) -> tuple[Group, ...]:
-        """What is compared, and then what only ablations show."""
+        """The compared groups, then those of ablations only."""
         extra = [group for sweep in self.sweeps for group in sweep.groups]
         return tuple({id(group): group for group in (*self.groups, *extra)}.values())
 

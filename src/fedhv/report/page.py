@@ -27,7 +27,7 @@ def page(study: StudyData, live: bool = False) -> str:
     """The page of a study as HTML.
 
     Args:
-        study: What it shows.
+        study: The study.
         live: Whether the page asks the server it came from for news; otherwise it may not ask anyone.
     """
     made = payload(study)

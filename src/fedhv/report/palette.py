@@ -1,4 +1,4 @@
-"""One colour and one line style for every method, in figures and on the page; told apart by the colour-blind too."""
+"""One colour and one line style per method, in figures and on the page; distinguishable by colour-blind readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def styles(study: StudyData) -> dict[str, Style]:
 
 
 def task_styles(tasks: Iterable[str]) -> list[Style]:
-    """A style for every task, where the curves of one figure are tasks."""
+    """A style for every task, for figures whose curves are tasks."""
     colours = [OKABE_ITO[name] for name in ("blue", "orange", "green", "purple", "sky", "vermillion", "grey")]
     return [
         Style(colours[i % len(colours)], DASHES[(i + i // len(colours)) % len(DASHES)], MARKERS[i % len(MARKERS)])

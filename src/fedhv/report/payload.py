@@ -1,4 +1,4 @@
-"""What the page knows: a study as JSON, rounded and thinned so that a page stays small."""
+"""The data of the page: a study as JSON, rounded and thinned so that a page stays small."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from fedhv._version import __version__
 from fedhv.protocol.evaluation import AGGREGATES
 from fedhv.report.cells import Table
-from fedhv.report.comparison import Metric, final, row_of
+from fedhv.report.comparison import ReportMetric, final, row_of
 from fedhv.report.groups import Group, SettingStudy, StudyData
 from fedhv.report.palette import Style, styles, task_styles
 from fedhv.report.reading import RunData
@@ -20,7 +20,7 @@ from fedhv.report.tables import tables
 from fedhv.support import toml
 
 BUDGET = 320_000
-"""So many numbers, at six or seven characters each, are what a page of less than 3 MB has room for."""
+"""The largest number of values, at six or seven characters each, in a page of less than 3 MB."""
 METRICS = (
     ("mean_accuracy", "Mean accuracy", " %", True, 2),
     ("worst_accuracy", "Worst-task accuracy", " %", True, 2),
@@ -46,7 +46,7 @@ def payload(study: StudyData) -> dict[str, Any]:
 
 
 def thinning(study: StudyData, budget: int = BUDGET) -> int:
-    """Show every so many rounds, so that the numbers stay within the budget."""
+    """The interval of shown rounds, so that the numbers fit into the budget."""
     count = 0
     for run in study.runs:
         m = run.rounds.weights.shape[1]
@@ -107,7 +107,7 @@ def _highlights(setting: SettingStudy) -> Iterable[dict[str, Any]]:
     """For every aggregate the best method, and by how much."""
     by_label: dict[str, Group] = {group.label: group for group in setting.groups if group.counted}
     for key, title, unit, higher, digits in METRICS:
-        row = row_of(by_label, list(by_label), Metric(title, final(key), higher, digits))
+        row = row_of(by_label, list(by_label), ReportMetric(title, final(key), higher, digits))
         cells = dict(zip(by_label, row, strict=True))
         known = {label: cell for label, cell in cells.items() if cell.number is not None and np.isfinite(cell.number)}
         order = sorted(known, key=lambda label: known[label].number or 0.0, reverse=higher)
@@ -155,7 +155,7 @@ def _thin(n: int, step: int) -> Array:
 
 
 def _columns(values: Array, digits: int) -> list[Any] | None:
-    """A list for every task; one number for a column that never changes, nothing where nothing is known."""
+    """One list per task; one number for a constant column, None if nothing is known."""
     if not values.size or not np.isfinite(values).any():
         return None
     return [_number(column[0], digits) if _constant(column) else _numbers(column, digits) for column in values.T]
@@ -170,7 +170,7 @@ def _numbers(values: Sequence[float] | Array, digits: int) -> list[float | None]
 
 
 def _number(value: float | None, digits: int) -> float | None:
-    """A number with so many significant digits; JSON knows neither NaN nor infinity."""
+    """A number with the given significant digits; JSON has neither NaN nor infinity."""
     if value is None or not math.isfinite(value):
         return None
     rounded = float(f"{value:.{digits}g}")

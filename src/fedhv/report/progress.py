@@ -1,4 +1,4 @@
-"""Progress on the terminal: a live bar where there is one, a line now and then where there is not."""
+"""Progress: live bars on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedhv.runs.folder import holds_run
 from fedhv.simulation.observer import Announcing, Forwarding, Observer, Progress
 from fedhv.simulation.record import Round
 from fedhv.support.files import make_folder
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Where output goes to a file, progress is a line every so often."""
+"""Seconds between progress lines if the output is a file."""
 NAMED = 4
-"""So many runs that go on at the same time are named in such a line; the others are counted."""
+"""The largest number of runs that a progress line names; the others are counted."""
 
 
 WIDE = 100
-"""So many columns have room for a bar beside what matters: rounds, accuracies, weights and the time left."""
+"""The terminal width that has room for a bar in addition to rounds, accuracies, weights and the time left."""
 
 
-class Bars(Observer):
-    """One bar for every run that is going on, with accuracies, weights and the time left."""
+class RunBars(Observer):
+    """One bar per running run, with accuracies, weights and the time left."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -40,7 +40,7 @@ class Bars(Observer):
         self._rounds = 0
         self._accuracy = ""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line above the bars."""
         self._console.print(text, markup=False, highlight=False)
 
@@ -48,7 +48,7 @@ class Bars(Observer):
         """Open a bar."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
         if done:
-            self.say(f"{label}: going on after round {done} of {rounds}.")
+            self.message(f"{label}: continuing after round {done} of {rounds}.")
         self._update(label, done, rounds, "")
 
     def round(self, round: Round) -> None:
@@ -91,7 +91,7 @@ class Bars(Observer):
 
 
 class Lines(Observer):
-    """For logs: what is said, a line for every run that ends, and a line every few seconds."""
+    """For logs: messages, a line for every run that ends, and a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -99,15 +99,15 @@ class Lines(Observer):
         self._ended: set[str] = set()
         self._last = time.monotonic()
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line."""
-        say_line(self._console, text)
+        print_line(self._console, text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Say what starts."""
+        """Print a line about the run that starts."""
         self._label, self._rounds, self._accuracy = label, rounds, ""
-        after = f", going on after round {done}" if done else ""
-        self.say(f"{label}: {rounds} rounds{after}")
+        after = f", continuing after round {done}" if done else ""
+        self.message(f"{label}: {rounds} rounds{after}")
 
     def round(self, round: Round) -> None:
         """Say how far it is, from time to time."""
@@ -116,10 +116,10 @@ class Lines(Observer):
         if self._due() or round.number == self._rounds:
             seen = f"{self._accuracy}, " if self._accuracy else ""  # nothing before the first evaluation
             text = f"{seen}w {_weights(round.weights)}{incidents(round)}"
-            self.say(f"{self._label}: round {round.number}/{self._rounds}, {text}")
+            self.message(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def stop(self) -> None:
-        """What follows are other runs, perhaps with the same labels."""
+        """Later events are of other runs, perhaps with the same labels."""
         self._ended = set()
 
     def runs(self, states: Sequence[Progress]) -> None:
@@ -127,18 +127,18 @@ class Lines(Observer):
         ended = {label for label, done, rounds, _ in states if done == rounds}
         for label, _, rounds, last in states:
             if label in ended - self._ended:
-                self.say(_line(f"{label}: {rounds} rounds done", last))
+                self.message(_line(f"{label}: {rounds} rounds done", last))
         self._ended = ended
         going = [state for state in states if 0 < state[1] < state[2]]
         if not going or not self._due():
             return
         if len(going) == 1:
             label, done, rounds, last = going[0]
-            self.say(_line(f"{label}: round {done}/{rounds}", last))
+            self.message(_line(f"{label}: round {done}/{rounds}", last))
             return
         named = [f"{label} {done}/{rounds}{incidents(last)}" for label, done, rounds, last in going[:NAMED]]
         others = f" and {len(going) - NAMED} more" if len(going) > NAMED else ""
-        self.say(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
+        self.message(f"{len(ended)} of {len(states)} runs done; {', '.join(named)}{others}")
 
     def _due(self) -> bool:
         if time.monotonic() - self._last < SECONDS_BETWEEN_LINES:
@@ -151,26 +151,26 @@ def observer(console: Console, quiet: bool) -> Observer:
     """For a command: bars on a terminal, lines in a log."""
     if quiet:
         return Observer()
-    return Bars(console) if console.is_terminal else Lines(console)
+    return RunBars(console) if console.is_terminal else Lines(console)
 
 
 def shown(quiet: bool = False) -> Observer:
-    """For a call from Python: bars in a terminal and in a notebook, nothing where the output is neither."""
+    """For calls from Python: bars in a terminal and in a notebook, nothing elsewhere."""
     output = Console()
     if quiet:
         return Observer()
     if output.is_jupyter:  # bars need a widget there
-        return Bars(output) if find_spec("ipywidgets") else Lines(output)
-    return Bars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
+        return RunBars(output) if find_spec("ipywidgets") else Lines(output)
+    return RunBars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
 
 
 def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
-    """Before anything else say that there is nothing to resume, so that a mistyped folder is seen.
+    """First show a message if there is no run to resume, so that a mistyped folder is noticed.
 
     It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
     """
     anew = resume and not holds_run(folder)
-    return Announcing(watch, f"{folder} holds no run to resume: starting it from the first round." if anew else "")
+    return Announcing(watch, f"{folder} has no run to resume: starting it from the first round." if anew else "")
 
 
 class MakingFolder(Forwarding):
@@ -180,10 +180,10 @@ class MakingFolder(Forwarding):
         super().__init__(observer)
         self._folder = folder
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Pass it on: what is said first is what will be done."""
         make_folder(self._folder)
-        super().say(text)
+        super().message(text)
 
 
 def _accuracy(evaluation: Evaluation) -> str:

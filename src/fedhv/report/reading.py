@@ -117,7 +117,7 @@ class Reader:
         return runs, notes
 
     def _places(self) -> list[tuple[str, Path]]:
-        """(name, folder) of every run, each folder once; several folders are told apart by their own names."""
+        """(name, folder) of every run, each folder once; with several folders, names start with the folder's name."""
         found: dict[Path, str] = {}
         several = len(self.folders) > 1
         for top, title in told_apart(self.folders).items():

@@ -73,7 +73,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Records:
+class HistoryRecords:
     """What a history file held: its tasks, its rounds, its evaluations and what is wrong with it."""
 
     tasks: tuple[str, ...]
@@ -82,7 +82,7 @@ class Records:
     notes: tuple[str, ...]
 
 
-def read_rounds(folder: Path) -> Records:
+def read_rounds(folder: Path) -> HistoryRecords:
     """The history in a run's folder; a line that cannot be read ends it, and a note says so."""
     content, notes = _content(folder / NAME)
     rounds: list[Round] = []
@@ -117,7 +117,7 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
     )
 
 
-def from_summary(summary: Summary, done: int = 0) -> Records:
+def from_summary(summary: Summary, done: int = 0) -> HistoryRecords:
     """One evaluation and the totals, for a finished run whose history is lost or holds only `done` rounds."""
     least = summary.min_report_slack
     totals = Round(
@@ -145,7 +145,7 @@ def _content(path: Path) -> tuple[bytes, list[str]]:
         return b"", [f"{NAME} could not be read: {error.strerror or error}"]
 
 
-def _arrays(rounds: Sequence[Round], notes: list[str]) -> Records:
+def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
     evaluated = [(round.number, round.evaluation) for round in rounds if round.evaluation is not None]
     tasks = tuple(task.name for task in evaluated[0][1].tasks) if evaluated else ()
     m = len(tasks) or max((len(round.weights) for round in rounds), default=0)
@@ -182,7 +182,7 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> Records:
         seconds=column(lambda round: round.seconds),
         absent=matrix([[float(i in round.absent) for i in range(m)] for round in rounds]),
     )
-    return Records(tasks, arrays, evaluations, tuple(notes))
+    return HistoryRecords(tasks, arrays, evaluations, tuple(notes))
 
 
 def _count(n: int, noun: str) -> str:

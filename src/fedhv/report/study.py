@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.report.gaps import gaps
-from fedhv.report.groups import Group, SettingStudy, StudyData, Sweep, method_rank
+from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank
 from fedhv.report.reading import Reader, RunData, told_apart
 from fedhv.report.rounds import conform
-from fedhv.report.variants import Variant, factor_order, frozen, hyper_parameters, sort_key, variants
+from fedhv.report.variants import Changes, factor_order, frozen, hyper_parameters, sort_key, variants
 
 
 def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> StudyData:
@@ -50,7 +50,7 @@ def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], lis
 
 def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> SettingStudy:
     runs = sorted((_conform(run, len(tasks)) for run in _comparable(runs)), key=_order)
-    members: dict[tuple[str, str], tuple[Variant, list[RunData]]] = {}
+    members: dict[tuple[str, str], tuple[Changes, list[RunData]]] = {}
     for run, variant in zip(runs, variants(runs), strict=True):
         members.setdefault((run.method, _differs(variant)), (variant, []))[1].append(run)
     groups = [Group(method, variant, tuple(found)) for (method, _), (variant, found) in members.items()]
@@ -79,7 +79,7 @@ def _order(run: RunData) -> tuple[Any, ...]:
     return method_rank(run.method), run.seed, run.name
 
 
-def _sweeps(groups: Sequence[Group]) -> tuple[Sweep, ...]:
+def _sweeps(groups: Sequence[Group]) -> tuple[ReportSweep, ...]:
     sweeps = []
     for method in dict.fromkeys(group.method for group in groups):
         own = [group for group in groups if group.method == method]
@@ -90,7 +90,7 @@ def _sweeps(groups: Sequence[Group]) -> tuple[Sweep, ...]:
                 found.append((hyper_parameters(default.runs[0]).get(key), default))
             if len(found) > 1:
                 found.sort(key=lambda each: sort_key(each[0]))
-                sweeps.append(Sweep(method, key, tuple(v for v, _ in found), tuple(group for _, group in found)))
+                sweeps.append(ReportSweep(method, key, tuple(v for v, _ in found), tuple(group for _, group in found)))
     return tuple(sweeps)
 
 
@@ -112,5 +112,5 @@ def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
     return list(kept.values()), notes
 
 
-def _differs(variant: Variant) -> str:
+def _differs(variant: Changes) -> str:
     return repr([(key, frozen(value)) for key, value in variant])

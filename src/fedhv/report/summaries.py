@@ -24,7 +24,7 @@ TASKS = "tasks"
 LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
 """Where a terminal is too narrow for all columns; the accuracies stay."""
 
-Value = Callable[[Summary], float]
+SummaryValue = Callable[[Summary], float]
 """A number of a run's summary."""
 
 
@@ -80,7 +80,7 @@ class _Column:
 
 
 def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
-    def column(part: str, heading: str, value: Value, higher: bool | None, digits: int) -> _Column:
+    def column(part: str, heading: str, value: SummaryValue, higher: bool | None, digits: int) -> _Column:
         spreads = {name: Spread.of([value(summary) for summary in own]) for name, own in runs.items()}
         if higher is None:
             return _Column(part, heading, {name: Text(f"{s.mean:.{digits}f}") for name, s in spreads.items()})
@@ -88,10 +88,10 @@ def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
         styles = {name: {1: "bold", 2: "underline"}.get(order.get(name, 0), "") for name in runs}
         return _Column(part, heading, {name: Text(s.text(digits), styles[name]) for name, s in spreads.items()})
 
-    def accuracy(i: int) -> Value:
+    def accuracy(i: int) -> SummaryValue:
         return lambda summary: summary.tasks[i].accuracy
 
-    def metric(key: str) -> Value:
+    def metric(key: str) -> SummaryValue:
         return lambda summary: float(getattr(summary, key))
 
     (first, *_), *_ = runs.values()

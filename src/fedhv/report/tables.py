@@ -10,8 +10,8 @@ from fedhv.report.comparison import (
     METHOD,
     RANKING,
     SETTING,
-    Metric,
-    Value,
+    ReportMetric,
+    RunValue,
     compared,
     comparison,
     count,
@@ -24,7 +24,7 @@ from fedhv.report.comparison import (
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
-from fedhv.report.groups import StudyData, Sweep, method_title
+from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
 from fedhv.report.variants import value_text
 
@@ -45,8 +45,8 @@ def main(study: StudyData) -> Table:
 def loss(study: StudyData) -> Table:
     """MeanLoss and HV."""
     metrics = (
-        Metric("MeanLoss", final("mean_loss"), False, 3, "Loss"),
-        Metric("HV", final("hypervolume"), True, 2, "HV"),
+        ReportMetric("MeanLoss", final("mean_loss"), False, 3, "Loss"),
+        ReportMetric("HV", final("hypervolume"), True, 2, "HV"),
     )
     what = "Final mean loss and hypervolume against the common evaluation reference"
     return comparison(study, "loss-hv", "Loss and hypervolume", what, metrics)
@@ -55,12 +55,12 @@ def loss(study: StudyData) -> Table:
 def last_ten(study: StudyData) -> Table:
     """MeanAcc and WorstAcc averaged over the last ten evaluations."""
 
-    def last(name: str) -> Value:
+    def last(name: str) -> RunValue:
         return lambda run: float(np.mean(run.evaluations.values(name)[-LAST:]))
 
     metrics = (
-        Metric("MeanAcc %", last("mean_accuracy"), True, 2, "Mean"),
-        Metric("WorstAcc %", last("worst_accuracy"), True, 2, "Worst"),
+        ReportMetric("MeanAcc %", last("mean_accuracy"), True, 2, "Mean"),
+        ReportMetric("WorstAcc %", last("worst_accuracy"), True, 2, "Worst"),
     )
     fewest = min((len(run.evaluations) for s in study.settings for g in s.groups for run in g.counted), default=LAST)
     less = f" (all, where a run has fewer: the shortest has {fewest})" if fewest < LAST else ""
@@ -83,8 +83,10 @@ def per_task(study: StudyData) -> Table:
         rows = []
         for i, task in enumerate(setting.tasks if by_label else ()):
             names = (words(setting.name), words(task)) if several else (words(task),)
-            accuracy = row_of(by_label, labels, Metric("Accuracy %", final(f"accuracy.{i}"), True, 2))
-            rows.append((*names, *accuracy, *row_of(by_label, labels, Metric("Loss", final(f"loss.{i}"), False, 3))))
+            accuracy = row_of(by_label, labels, ReportMetric("Accuracy %", final(f"accuracy.{i}"), True, 2))
+            rows.append(
+                (*names, *accuracy, *row_of(by_label, labels, ReportMetric("Loss", final(f"loss.{i}"), False, 3)))
+            )
         if rows:
             sections.append(tuple(rows))
     caption = f"Final accuracy and loss of every task, {spread_of(compared(study))}. {RANKING}"
@@ -94,10 +96,10 @@ def per_task(study: StudyData) -> Table:
 def ablations(study: StudyData) -> Table:
     """One method with one hyper-parameter varied."""
     metrics = (
-        Metric("MeanAcc %", final("mean_accuracy"), True, 2),
-        Metric("WorstAcc %", final("worst_accuracy"), True, 2),
-        Metric("MeanLoss", final("mean_loss"), False, 4),  # four digits, to resolve ties of rounding
-        Metric("HV", final("hypervolume"), True, 2),
+        ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2),
+        ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2),
+        ReportMetric("MeanLoss", final("mean_loss"), False, 4),  # four digits, to resolve ties of rounding
+        ReportMetric("HV", final("hypervolume"), True, 2),
     )
     sections = [
         _ablation(words(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
@@ -109,7 +111,7 @@ def ablations(study: StudyData) -> Table:
     return Table("ablations", "Ablations", caption, columns, tuple(sections))
 
 
-def _ablation(setting: Cell, sweep: Sweep, metrics: tuple[Metric, ...]) -> tuple[tuple[Cell, ...], ...]:
+def _ablation(setting: Cell, sweep: ReportSweep, metrics: tuple[ReportMetric, ...]) -> tuple[tuple[Cell, ...], ...]:
     cells = [
         ranked({i: values_of(group, m.value) for i, group in enumerate(sweep.groups)}, m.higher, m.digits)
         for m in metrics

@@ -67,7 +67,7 @@ class _Follower:
 
 
 class TensorBoard(Forwarding):
-    """Passes on what it is told and keeps `tensorboard/` in the folder of a run or a study up to date.
+    """Forwards all events and writes `tensorboard/` in the folder of a run or a study.
 
     A log that cannot be written is said once and given up: the histories hold all of it, and no run should end for it.
     """
@@ -100,7 +100,7 @@ class TensorBoard(Forwarding):
         self._look(now=True)
         if self._followers and not self._said and not self._given_up:
             self._said = True
-            self.say(f"Look at it with: tensorboard --logdir {self._folder / FOLDER}")
+            self.message(f"Look at it with: tensorboard --logdir {self._folder / FOLDER}")
 
     def _look(self, now: bool = False) -> None:
         if self._given_up or (not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS):
@@ -114,7 +114,9 @@ class TensorBoard(Forwarding):
         except OSError as error:
             self._given_up = True
             where = self._folder / FOLDER
-            self.say(f"{where} could not be written: {error.strerror or error}. The run goes on without TensorBoard.")
+            self.message(
+                f"{where} could not be written: {error.strerror or error}. The run goes on without TensorBoard."
+            )
 
     def _update(self) -> None:
         for history in sorted(self._folder.rglob(NAME)):

@@ -16,7 +16,7 @@ from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
 
-Variant = tuple[tuple[str, Any], ...]
+Changes = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
 
 NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "references.")
@@ -72,7 +72,7 @@ def factor_order(key: str) -> tuple[int, str]:
     return (names.index(_known_as(key)) if _known_as(key) in FACTORS else len(names)), key
 
 
-def variants(runs: Sequence[RunData]) -> list[Variant]:
+def variants(runs: Sequence[RunData]) -> list[Changes]:
     """For every run of one setting, what of it differs from that setting's default.
 
     The default of a hyper-parameter is the value that most of the distinct configurations share: where one factor
@@ -106,7 +106,7 @@ def hyper_parameters(run: RunData) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if not key.startswith(ignored)}
 
 
-def describe(variant: Variant) -> str:
+def describe(variant: Changes) -> str:
     """For example "K = 5, M = 20"; empty for the default."""
     return ", ".join(factor(key).of(value) for key, value in variant)
 

@@ -60,7 +60,7 @@ class Watcher:
             self._seen = seen
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Answers two requests and refuses every other."""
 
     daemon_threads = True
@@ -81,7 +81,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: PageServer
     server_version = f"fedhv/{__version__}"
     sys_version = ""
     timeout = 30

@@ -1,1 +1,1 @@
-"""Runs on disk: settings, references, jobs, studies and their files."""
+"""Runs on disk: settings, calibration, references, jobs, studies, histories, checkpoints, summaries."""

@@ -1,7 +1,7 @@
-"""`fedhv bench`: what a round costs on this machine, engine by engine.
+"""`fedhv bench`: the cost of a round on this machine, for every engine.
 
-Every engine lives in a process of its own, and the processes take turns, a round each: what else the machine does then
-falls on all of them alike, and each one's memory can be told apart.
+Every engine has its own process, and the processes take turns, one round each. So other load on the machine affects all
+of them equally, and the memory of each can be measured.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from fedhv.benchmarks import BENCHMARKS
+from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel
 from fedhv.methods.base import Method, takes_reference, with_reference
@@ -25,7 +26,6 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call
 from fedhv.runs.config import Setting
 from fedhv.runs.job import one_thread
-from fedhv.runs.random_images import random_problem
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import Event, Plan, initial_state, simulate_together
 from fedhv.simulation.rounds import rounds as rounds_of_run
@@ -34,14 +34,14 @@ from fedhv.support.memory import held_memory
 from fedhv.support.pool import Pool, can_fork
 
 EVALUATIONS = 3
-"""How many rounds are followed by an evaluation: it is always the same work."""
+"""The number of rounds with an evaluation, which always has the same cost."""
 FAR = 1000.0
-"""A reference that random images do not reach: the weights' arithmetic is the same with any."""
+"""A reference above the losses of random images; the cost does not depend on it."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a problem comes from: another process can make the same one."""
+class ProblemSource:
+    """The origin of a problem, from which another process can load it."""
 
     setting: Setting
     data: str | None = None
@@ -54,18 +54,18 @@ class Source:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one engine came to.
+    """The measurements of one engine.
 
     Attributes:
         engine: Its name.
-        device: Where it computes.
-        precision: In what.
-        seconds: Of every measured round, without evaluation.
-        evaluation: Seconds of one evaluation of all test examples, the median.
-        every: How many rounds come with one evaluation in the setting; 0 for only the last.
-        steps: Gradient steps of all clients in a round.
-        memory: Peak bytes that the engine's processes hold for themselves; on a GPU those of the GPU.
-        error: Why there is nothing to show.
+        device: Its device.
+        precision: Its precision.
+        seconds: The times of the measured rounds, without evaluation.
+        evaluation: The median time of one evaluation of all test examples.
+        every: The setting's number of rounds between evaluations; 0 for only the last.
+        steps: The gradient steps of all clients in a round.
+        memory: The peak private bytes of the engine's processes; on a GPU those of the GPU.
+        error: The error, if the engine failed.
     """
 
     engine: str
@@ -90,7 +90,7 @@ class Measurement:
 
     @property
     def evaluation_share(self) -> float:
-        """The part of a run's time that evaluation takes, at the setting's rhythm."""
+        """The fraction of a run's time for evaluation, with the setting's interval."""
         share = self.evaluation / self.every if self.every else 0.0
         return share / (self.round + share)
 
@@ -105,26 +105,26 @@ class Measurement:
         return kept | made | {"peak_memory_bytes": self.memory}
 
 
-def find_source(setting: Setting, data: str | None, random: bool) -> tuple[Source, Problem, str]:
-    """The setting's problem, or one of its shape where the datasets are missing; the last says which and why."""
+def find_source(setting: Setting, data: str | None, random: bool) -> tuple[ProblemSource, Problem, str]:
+    """The setting's problem, or random images of its shape if the datasets are missing, with a note."""
     if not random:
         try:
-            source = Source(setting, data)
+            source = ProblemSource(setting, data)
             return source, source(), ""
         except InputError as error:
             if setting.benchmark not in BENCHMARKS or setting.benchmark == "digits":
                 raise
-            note = f"Random images of the benchmark's shape stand in for it. {error}"
+            note = f"Random images of the benchmark's shape are used instead of its data. {error}"
     else:
-        note = "Random images of the benchmark's shape stand in for it, as asked."
-    source = Source(setting, data, random=True)
+        note = "Random images of the benchmark's shape are used, as requested."
+    source = ProblemSource(setting, data, random=True)
     return source, source(), note
 
 
 def choose_engines(
     names: Sequence[str] | None, device: str, precision: str, problem: Problem, plan: Plan
 ) -> tuple[list[Choice], str]:
-    """The engines to measure, by default all that work here, and the one that `auto` would take."""
+    """The engines to measure, by default all that work on this machine, and the choice of `auto`."""
     auto = choose_engine("auto", device, precision, problem, plan)
     if names is None:
         usable = [name for name in ENGINES if name != "parallel" or (auto.device.type == "cpu" and can_fork())]
@@ -132,24 +132,24 @@ def choose_engines(
     if not names or len(set(names)) < len(names):
         raise InputError(f"--engines should name at least one engine, and none twice. Found {list(names)}.")
     choices = [choose_engine(name, device, precision, problem, plan) for name in names]
-    # Where the model cannot be stacked, another engine stands in: it is measured once.
+    # If the model cannot be stacked, another engine replaces the stacked one; it is measured once.
     return list({choice.engine: choice for choice in reversed(choices)}.values())[::-1], str(auto)
 
 
 def measure(
-    source: Source,
+    source: ProblemSource,
     problem: Problem,
     method: Method,
     choices: Sequence[Choice],
     rounds: int = 5,
     tick: Callable[[int], None] = lambda done: None,
 ) -> list[Measurement]:
-    """Play rounds on every engine in turn; the first round of each warms it up and does not count."""
+    """Run rounds on every engine in turn. The first round of each is a warm-up and is not measured."""
     if takes_reference(method):
         method = with_reference(method, (FAR,) * len(problem.tasks))
     plan = source.setting.plan(method, seed=0)
     plan = replace(plan, rounds=rounds + 1, evaluate_every=0)
-    # Processes that are forked have the problem already; a GPU can be used only by one that was started afresh.
+    # Forked processes inherit the problem; a GPU needs a spawned process.
     forked = all(choice.device.type == "cpu" for choice in choices) and can_fork()
     load = (lambda: problem) if forked else source
     with one_thread(), ExitStack() as stack:
@@ -181,7 +181,7 @@ def _take_turns(
 
 
 def _measurement(choice: Choice, answers: Sequence[tuple[Any, ...]], every: int) -> Measurement:
-    """The first round warms up and does not count."""
+    """The first round is a warm-up and is not measured."""
     spent, evaluations, steps, memory = zip(*answers, strict=True)
     evaluation = statistics.median([seconds for seconds in evaluations[1:] if seconds > 0] or [0.0])
     how = (choice.engine, str(choice.device), choice.precision)
@@ -189,7 +189,7 @@ def _measurement(choice: Choice, answers: Sequence[tuple[Any, ...]], every: int)
 
 
 def _start(load: Callable[[], Problem], choice: Choice, method: Method, plan: Plan) -> Callable[[bool], Any]:
-    """In a process of its own: a function that plays the next round, and evaluates after it where it is asked to."""
+    """Called in its own process: returns a function that runs the next round, with an evaluation if requested."""
     torch.set_num_threads(1)
     played = _rounds(choice.make(load()), method, plan)
     next(played)
@@ -224,7 +224,7 @@ def _rounds(engine: Engine, method: Method, plan: Plan) -> Generator[Any, bool, 
 
 
 class _Steps:
-    """Counts the gradient steps that a run asks for, on the way to whoever answers."""
+    """Counts the gradient steps of the requests of a run."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self.count = layout, 0

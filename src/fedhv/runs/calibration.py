@@ -1,4 +1,4 @@
-"""Calibration: the reference is the largest loss of uniform-weight training, task by task, plus a margin."""
+"""Calibration: the reference of each task is the largest reported loss of uniform-weight training, plus a margin."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def find_reference(
     folder: Path | None = None,
     observer: Observer | None = None,
 ) -> Reference:
-    """FedHV's reference: uniform-weight rounds, the componentwise maximum of the reports, plus a margin.
+    """FedHV's reference: the componentwise maximum of the reports of uniform-weight rounds, plus a margin.
 
     Args:
-        setting: Its `[calibration]` says how many rounds, which seeds and which margin, and may name another
-            setting to calibrate under.
-        method: Whose learning rates are used; by default FedHV's of the setting.
-        problem: The setting's problem, if it is at hand.
-        choice: Where and how it is computed.
+        setting: Its `[calibration]` has the rounds, the seeds and the margin, and may name another setting for the
+            calibration.
+        method: The method whose learning rates are used; by default the setting's FedHV.
+        problem: The setting's problem, if it is loaded.
+        choice: The engine.
         data: The folder of the datasets.
-        folder: Where the calibration runs are kept; an interrupted calibration goes on from there.
-        observer: Is told about progress.
+        folder: The folder of the calibration runs; an interrupted calibration is resumed from it.
+        observer: Receives progress.
     """
     observer = observer or Observer()
     rule = setting.calibration
     under, examples = calibrated_under(setting, problem, data)
     rates = method or setting.method(FedHV.name)
-    observer.say(
+    observer.message(
         f"Calibrating a reference with {rule.rounds} uniform-weight rounds on {under.name} "
         f"(seed{'s' if len(rule.seeds) > 1 else ''} {', '.join(map(str, rule.seeds))}), margin {rule.margin:g}."
     )
@@ -56,12 +56,12 @@ def find_reference(
     for run in runs:
         _check_calm(run.rounds, tasks, setting.evaluation.explosion)
     reference = _reference([round for run in runs for round in run.rounds], tasks, under, rates, setting)
-    observer.say(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
+    observer.message(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
 
 
 def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
-    """The setting and the problem that a calibration runs on: the setting's own, or those that it names."""
+    """The setting and the problem of a calibration: the setting's own, or those that it names."""
     other = setting.calibration.setting
     if other is None or other == setting.name:
         return (setting, problem) if problem is not None else resolve(setting, data=data)
@@ -77,15 +77,15 @@ def calibrated_under(setting: Setting, problem: Problem | None, data: str | None
 
 
 def _refuse_ignored_changes(setting: Setting) -> None:
-    """Changes of a shipped setting do not reach the other setting that it is calibrated under."""
+    """Reject changes of a shipped setting that would not affect its calibration under another setting."""
     shipped, other = as_shipped(setting.name), setting.calibration.setting
     if shipped is None or shipped.calibration.setting != other:
-        return  # whoever writes a setting or chooses `calibration.setting` decides that by themselves
-    rounds = shipped.training.rounds  # a calibration has rounds of its own
+        return  # a user's setting, or a chosen `calibration.setting`, is the user's decision
+    rounds = shipped.training.rounds  # a calibration has its own rounds
     if (setting.federation, replace(setting.training, rounds=rounds)) != (shipped.federation, shipped.training):
         raise InputError(
-            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would count "
-            f"for nothing. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
+            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would have "
+            f"no effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
             "reference with --reference."
         )
 
@@ -115,12 +115,12 @@ def check_calibration(
     data: str | None,
     folder: Path,
 ) -> None:
-    """Refuse a kept reference that this setting and method would not have given; `folder` holds its runs."""
+    """Reject a stored reference whose calibration differs from the setting's; `folder` has its runs."""
     under, examples = calibrated_under(setting, problem, data)
     kept, wanted = rule_of(reference), rule_asked(setting, under.name, method)
     if kept != wanted:
         raise InputError(
-            f"The reference kept in {folder.parent} was calibrated otherwise: expected (setting, seeds, rounds, "
+            f"The reference in {folder.parent} has another calibration: expected (setting, seeds, rounds, "
             f"margin, rates) {wanted}, found {kept}. Choose another --out."
         )
     for job in _jobs(setting, under, examples, method, choice, folder):
@@ -148,7 +148,7 @@ def _reported(rounds: Sequence[Round], i: int) -> list[float]:
 
 
 def _check_calm(rounds: Sequence[Round], tasks: tuple[str, ...], factor: float) -> None:
-    """A reference from losses that have run away would switch their tasks off for good."""
+    """Reject a calibration that has diverged: its reference would give a task almost no weight."""
     for i, name in enumerate(tasks):
         losses = _reported(rounds, i)
         if not losses:

@@ -21,15 +21,15 @@ from fedhv.support.files import write_atomic
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"
 CLIENTS = "clients."
-"""What client k keeps is saved as `clients.k.name`; checkpoints of earlier versions have none of it."""
+"""The memory of client k is saved as `clients.k.name`; checkpoints of earlier versions have none."""
 _CLIENT = re.compile(r"clients\.\d+\..+")
 DIGEST = 32
-"""A checkpoint file ends with the SHA-256 of all that stands before it."""
+"""A checkpoint file ends with the SHA-256 of all bytes before it."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after `round` rounds, and what clients keep."""
+    """The state after `round` rounds, and the clients' memory."""
 
     round: int
     state: State
@@ -37,7 +37,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; the one before stays as the fallback."""
+    """Write a checkpoint. The previous one is kept."""
     tensors = {"model": checkpoint.state.model, "weights": checkpoint.state.weights}
     tensors |= {f"memory.{name}": value for name, value in checkpoint.state.memory.items()}
     for client, kept in checkpoint.kept.items():
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]:
-    """The newest whole checkpoint of a run, and a note where it is not the newest; None if there never was one.
+    """The newest valid checkpoint of a run, and a note if a newer one is damaged; None if there is no checkpoint.
 
     `start` is the state that the run started from: what is loaded must have its shapes.
     """
@@ -60,15 +60,15 @@ def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]
         except InputError as error:
             problems.append(str(error))
         else:
-            note = f"{problems[0]} Going on from the one before, after round {checkpoint.round}." if problems else ""
+            note = f"{problems[0]} Using the previous one, after round {checkpoint.round}." if problems else ""
             return checkpoint, note
     if problems:
-        raise InputError(f"{' '.join(problems)} Delete {folder} to start the run anew.")
+        raise InputError(f"{' '.join(problems)} Delete {folder} to start the run again.")
     return None, ""
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run can go on from somewhere."""
+    """Whether a run has a checkpoint."""
     return any((folder / name).exists() for name in (NAME, PREVIOUS))
 
 

@@ -1,7 +1,7 @@
-"""Runs of a study on a Ray cluster: every run is one task, which goes on where an earlier attempt has stopped.
+"""Runs of a study on a Ray cluster: every run is one Ray task, which resumes an earlier attempt.
 
-Where the cluster's machines see the study's folder, runs are kept there, as always. Where they do not, what is there
-of a run travels with its task and what has become of it travels back.
+If the cluster's machines share the study's folder, runs are written there. Otherwise the files of a run are sent with
+its task, and the new files are sent back.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from fedhv.runs.study import StudyRun
 
 RETRIES = 3
-"""How often a run is started again when the machine or the process that had it died."""
+"""How often a run is restarted if its machine or process died."""
 SECONDS_TO_STOP = 30.0
-"""How long runs that are interrupted have to write their last checkpoint."""
+"""Seconds for interrupted runs to write their last checkpoint."""
 
 Files = dict[str, bytes]
-Outcome = Summary | FedHVError
+RemoteOutcome = Summary | FedHVError
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """What one task needs.
+    """The data of one task.
 
     Attributes:
         run: Pickled by itself: its classes can be imported only once the task has the program's path.
         path: Where the program finds modules.
-        mark: By which the task recognises the study's folder.
-        files: What is there of the run.
+        mark: The file from which the task detects whether it shares the study's folder.
+        files: The existing files of the run.
     """
 
     run: bytes
@@ -52,20 +52,20 @@ class Parcel:
 
 
 def check_ray() -> None:
-    """Refuse early, with the remedy, where Ray is not installed."""
+    """Raise an error if Ray is not installed."""
     try:
         import ray  # noqa: F401
     except ImportError:
         raise InputError("--executor ray needs Ray, which is not installed: pip install 'fedhv[ray]'.") from None
 
 
-def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[Outcome]:
-    """What each run came to, or why it could not go on; `tick` is called a few times a second.
+def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[RemoteOutcome]:
+    """The result or error of each run; `tick` is called a few times a second.
 
     Args:
         study: The runs.
-        jobs: So many at a time; by default as many as the cluster has room for.
-        tick: Is called while runs go on.
+        jobs: The number of runs at a time; by default as many as fit into the cluster.
+        tick: Called during the runs.
     """
     import ray
 
@@ -74,7 +74,7 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(play)
         waiting = list(range(len(study)))
         running: dict[Any, int] = {}
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, RemoteOutcome] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < (jobs or len(study)):
@@ -95,8 +95,8 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
         return [outcomes[i] for i in range(len(study))]
 
 
-def play(parcel: Parcel) -> tuple[Outcome, Files]:
-    """On the cluster: run, go on, or read what is there; failures are answers too."""
+def play(parcel: Parcel) -> tuple[RemoteOutcome, Files]:
+    """Called on the cluster: run, resume, or read a run. Failures are returned."""
     sys.path += [place for place in parcel.path if place not in sys.path]
     run: StudyRun = _cloudpickle().loads(parcel.run)
     if parcel.mark.exists():
@@ -107,7 +107,7 @@ def play(parcel: Parcel) -> tuple[Outcome, Files]:
         return _attempt(replace(run, folder=folder)), pack(folder)
 
 
-def _attempt(run: StudyRun) -> Outcome:
+def _attempt(run: StudyRun) -> RemoteOutcome:
     try:
         return run()
     except FedHVError as error:
@@ -121,7 +121,7 @@ def pack(folder: Path) -> Files:
 
 
 def unpack(files: Files, folder: Path) -> None:
-    """The files of a run, into its folder; its summary last, since it says that the run is finished."""
+    """Write the files of a run; the summary last, because it marks the run as finished."""
     for name, content in sorted(files.items(), key=lambda item: item[0] == SUMMARY):
         path = folder / name
         make_folder(path.parent)
@@ -139,39 +139,39 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def _received(reference: Any, run: StudyRun) -> Outcome:
-    """A run's outcome; bad input and an interruption end everything, the death of a machine only this run."""
+def _received(reference: Any, run: StudyRun) -> RemoteOutcome:
+    """A run's outcome. Invalid input and interruptions end the study, the death of a machine only this run."""
     import ray
 
     try:
         outcome, files = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # a mistake of the program: it should be seen as it is
+        raise error.cause from None  # a bug: show its own traceback
     except ray.exceptions.RayError as error:
         what = " ".join(str(error).split()).split(". ")[0]
-        return FedHVError(f"{run.label}: its Ray task died {RETRIES + 1} times ({what}). The same command goes on.")
+        return FedHVError(f"{run.label}: its Ray task died {RETRIES + 1} times ({what}). Repeat the command.")
     unpack(files, run.folder)
     if isinstance(outcome, InputError | Interrupted):
         raise outcome
-    result: Outcome = outcome
+    result: RemoteOutcome = outcome
     return result
 
 
 def _stop(tasks: Mapping[Any, StudyRun]) -> None:
-    """Interrupt tasks, as Ctrl-C would, give them time to write their checkpoints, and keep what they send back."""
+    """Interrupt tasks as Ctrl-C does, wait for their checkpoints, and write the files that they send back."""
     import ray
 
     for each in tasks:
         ray.cancel(each, force=False)
     answered, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_STOP) if tasks else ([], [])
     for each in answered:
-        with suppress(ray.exceptions.RayError):  # one that had not begun, or died: it has nothing to keep
+        with suppress(ray.exceptions.RayError):  # a task that had not started, or died, has no files
             unpack(ray.get(each)[1], tasks[each].folder)
 
 
 @contextmanager
 def _marked(folder: Path) -> Iterator[Path]:
-    """A file by which a task recognises that it sees the study's folder."""
+    """A file from which a task detects whether it shares the study's folder."""
     make_folder(folder)
     mark = folder.absolute() / f".study-{uuid.uuid4().hex}"
     write_atomic(mark, "")
@@ -183,7 +183,7 @@ def _marked(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _connected(jobs: int | None) -> Iterator[None]:
-    """The cluster at RAY_ADDRESS or on this machine; where there is none, one on this machine for as long."""
+    """The cluster at RAY_ADDRESS or on this machine; if there is none, a temporary one on this machine."""
     import ray
 
     if ray.is_initialized():

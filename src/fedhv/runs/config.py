@@ -1,4 +1,4 @@
-"""Settings: what a TOML file in `settings/` says, as frozen dataclasses, checked."""
+"""Settings: TOML files as frozen dataclasses, with checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedhv.support.declared import declared
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.numbers import as_seed
 
-# A setting can be read and shown without PyTorch: what computes with it is imported where it is used.
+# A setting can be read and shown without PyTorch; other modules are imported where they are used.
 if TYPE_CHECKING:
     import numpy as np
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Federation:
-    """Who there is and what they hold.
+class FederationSettings:
+    """The clients and the partition of examples.
 
     Attributes:
         clients: N.
-        participants: M of them take part in each round.
-        samples_per_client: One number for all, or a list with one number for every client.
+        participants: M, the clients of each round.
+        samples_per_client: One number for all clients, or a list with one number per client.
         partition: "dirichlet" over label strata, or "iid".
         alpha: The Dirichlet concentration.
         strata: "all" labels together, the "first" label alone, or a list of label columns by name.
@@ -109,18 +109,18 @@ class Federation:
 
 @dataclass(frozen=True)
 class Training:
-    """What every method shares in a round.
+    """The local training of all methods.
 
     Attributes:
         rounds: T.
         batch_size: b, the examples of a minibatch.
         local_steps: K, the steps that a client makes in a round.
-        momentum: Of SGD's local steps.
+        momentum: The momentum of SGD.
         sampling: "epochs" (shuffled, an incomplete last minibatch dropped, reshuffled until K steps are done) or
-            "replacement" (every minibatch drawn afresh, as the theory has it).
-        local_epochs: Passes over a client's examples in place of `local_steps`.
-        optimiser: Of the clients: "sgd", "adam" or "adamw".
-        nesterov: Whether SGD's momentum is Nesterov's.
+            "replacement" (every minibatch is drawn independently, as in the theory).
+        local_epochs: Passes over a client's examples instead of `local_steps`.
+        optimiser: The clients' optimiser: "sgd", "adam" or "adamw".
+        nesterov: Whether SGD uses Nesterov momentum.
         weight_decay: λ of the clients' optimiser.
         betas: Of Adam.
         epsilon: Of Adam.
@@ -151,10 +151,10 @@ class Training:
         _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
         if not 0 <= self.momentum < 1:
             raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")
-        self.local(0.1)  # bad values are found here, not when a run starts
+        self.local(0.1)  # invalid values raise an error here, not when a run starts
 
     def local(self, learning_rate: float) -> LocalTraining:
-        """How a client trains at this learning rate."""
+        """The local training with this learning rate."""
         return LocalTraining(
             steps=self.local_steps,
             batch_size=self.batch_size,
@@ -174,12 +174,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """When models are evaluated, and what evaluations are held against.
+    """The evaluation of models.
 
     Attributes:
-        every: After so many rounds, and after the last; 0 only after the last.
+        every: The number of rounds between evaluations; the last round is always evaluated. 0 evaluates only it.
         reference: r_eval of the evaluation hypervolume.
-        explosion: A test loss above so many times the largest of the first evaluation stops the run; inf never does.
+        explosion: The run stops if a test loss exceeds this multiple of the first evaluation's largest; inf: never.
     """
 
     every: int = 1
@@ -199,10 +199,10 @@ class Calibration:
     """How FedHV's reference is found: uniform-weight rounds, componentwise maximum, plus a margin.
 
     Attributes:
-        rounds: Of every calibration run.
-        margin: δ_r, added to the maximum.
-        seeds: One calibration run for each.
-        setting: Calibrate under this setting instead (a reference shared by several settings).
+        rounds: The rounds of every calibration run.
+        margin: δ_r, which is added to the maximum.
+        seeds: The seeds of the calibration runs.
+        setting: The setting of the calibration runs, if several settings share a reference.
     """
 
     rounds: int = 20
@@ -219,11 +219,11 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Server(Screening):
-    """Which replies the server takes, how many it needs, and how it moves the model.
+class ServerSettings(Screening):
+    """The server's bounds on replies, the number of replies that it needs, and its optimiser.
 
     Attributes:
-        optimiser: How the server moves along a method's step.
+        optimiser: The server's optimiser.
     """
 
     optimiser: ServerOptimiser = field(default_factory=ServerOptimiser)
@@ -234,25 +234,25 @@ class Setting:
     """A benchmark, its federation, its training and the hyper-parameters of every method.
 
     Attributes:
-        name: What runs and tables call it; of a file by default its name without ".toml".
+        name: Its name in runs and tables; for a file by default the file's name without ".toml".
         description: One line for `fedhv list`.
         benchmark: One of the shipped benchmarks, or "package.module:function" that returns a `Benchmark`.
-        server: Which replies the server takes, how many it needs, and how it moves the model.
-        faults: How clients fail; by default they do not.
-        references: Frozen references by name, to be chosen instead of a calibration.
-        preferences: How much each task matters, by its name, for methods that take preferences.
-        methods: For every method its hyper-parameters. A loss-only rule whose learning rates are not there has
-            FedHV's; a rule of TorchJD has those of the method that it communicates like.
+        server: The server's bounds on replies, the number of replies that it needs, and its optimiser.
+        faults: Simulated client failures; none by default.
+        references: Frozen references by name, as alternatives to a calibration.
+        preferences: The importance of each task by name, for methods that take preferences.
+        methods: The hyper-parameters of every method. A loss-only rule without learning rates has FedHV's; a rule of
+            TorchJD has those of the method with the same communication.
     """
 
     name: str
     benchmark: str
-    federation: Federation
+    federation: FederationSettings
     training: Training
     description: str = ""
     evaluation: Evaluating = field(default_factory=Evaluating)
     calibration: Calibration = field(default_factory=Calibration)
-    server: Server = field(default_factory=Server)
+    server: ServerSettings = field(default_factory=ServerSettings)
     faults: Faults = NO_FAULTS
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     preferences: dict[str, float] = field(default_factory=dict)
@@ -266,13 +266,13 @@ class Setting:
             )
 
     def method(self, name: str) -> Method:
-        """A method with this setting's hyper-parameters; a rule without learning rates has those of its like."""
+        """A method with this setting's hyper-parameters; a rule without learning rates has those of its `rates_of`."""
         like = self.methods.get(method_class(name).rates_of, {})
         rates = {key: like[key] for key in ("server_lr", "local_lr") if key in like}
         return make_method(name, rates | self.methods.get(name, {}))
 
     def chosen(self, method: object) -> Method:
-        """A method as a user gives it: its name, or the object."""
+        """A method from its name or the object itself."""
         from fedhv.methods import Method
 
         if isinstance(method, Method):
@@ -283,7 +283,7 @@ class Setting:
         return self.method(method)
 
     def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
-        """What a run of this method does."""
+        """The plan of a run of this method."""
         from fedhv.simulation.rounds import Plan
 
         t = self.training
@@ -355,7 +355,7 @@ def setting_from_tables(tables: Mapping[str, Any], overrides: Iterable[str] = ()
     setting = toml.build(Setting, merged)
     for method in setting.methods:
         if not _as_shipped(setting, method):
-            setting.method(method)  # so that a wrong hyper-parameter is found before anything runs
+            setting.method(method)  # an invalid hyper-parameter raises an error before anything runs
     return setting
 
 
@@ -365,13 +365,13 @@ def override_setting(setting: Setting, overrides: Iterable[str]) -> Setting:
 
 
 ARGUMENTS = frozenset({"method", "methods", "seed", "seeds", "rounds", "reference", "setting"})
-"""What is an argument of `fedhv.run`, `calibrate` or `compare` is no keyword for a key of the same name."""
+"""Arguments of `fedhv.run`, `calibrate` and `compare`, which cannot be keywords for keys of the same name."""
 
 
 def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
     """Keys of a setting's tables by their last part, with the full path of each.
 
-    `participants` is `federation.participants`; keys that stand in no table (`benchmark`) are not among them.
+    `participants` is `federation.participants`. Keys outside tables (`benchmark`) are not included.
     """
     found: dict[str, list[str]] = {}
     for key, hint in typing.get_type_hints(of or Setting).items():
@@ -395,7 +395,7 @@ def as_overrides(given: Mapping[str, Any]) -> list[str]:
             raise InputError(f"Unknown keyword '{name}'. {hint}") if hint else unknown("keyword", name, plain)
         if name not in plain:
             paths = " or ".join(f"'{path}=…'" for path in known[name])
-            raise InputError(f"The keyword '{name}' does not say which key it means. Write override=[{paths}].")
+            raise InputError(f"The keyword '{name}' is ambiguous. Write override=[{paths}].")
         changes.append(f"{known[name][0]}={_as_toml(name, value)}")
     return changes
 
@@ -440,14 +440,14 @@ def setting_tables(setting: Setting) -> dict[str, Any]:
 
 
 def _hyperparameters(setting: Setting, name: str) -> dict[str, Any]:
-    """A method's hyper-parameters, defaults included; the method is imported only if it has something to check."""
+    """A method's hyper-parameters with defaults; the method is imported only if there is something to check."""
     place = method_place(name)
     defaults = declared(place) if place is not None and _as_shipped(setting, name) else None
     return method_tables(setting.method(name)) if defaults is None else defaults | setting.methods[name]
 
 
 def _as_shipped(setting: Setting, method: str) -> bool:
-    """Whether a method's hyper-parameters are those that come with the package, which its tests have checked."""
+    """Whether a method's hyper-parameters are those of a shipped setting, which the tests check."""
     return _shipped_methods().get(setting.name, {}).get(method) == setting.methods[method]
 
 
@@ -457,9 +457,9 @@ def _shipped_methods() -> dict[str, dict[str, Any]]:
 
 
 def completed(tables: Any) -> Any:
-    """A setting's tables with the defaults of what they leave out, so that runs of earlier versions can go on.
+    """A setting's tables with defaults for missing keys, so that runs of earlier versions can be resumed.
 
-    Tables that are not of a setting come back as they are.
+    Tables that are not a setting's are returned unchanged.
     """
     try:
         filled = toml.as_tables(setting_from_tables({key: value for key, value in tables.items() if key != "methods"}))
@@ -470,7 +470,7 @@ def completed(tables: Any) -> Any:
 
 
 def _with_defaults(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """A method's hyper-parameters with its defaults; as they are where no method goes by this name."""
+    """A method's hyper-parameters with its defaults; unchanged if there is no method of this name."""
     try:
         return method_tables(make_method(name, parameters))
     except InputError:

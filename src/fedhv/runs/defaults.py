@@ -1,6 +1,6 @@
-"""What a study takes where nothing else is said. Apart from `study`, so that the command line's help can name it."""
+"""The defaults of a study, in their own module so that the command line's help needs no other imports."""
 
 SEEDS = (0, 42, 2026)
 """The paper's."""
 EXECUTORS = ("processes", "ray")
-"""Where several runs go: processes of this machine, or a Ray cluster."""
+"""Where the runs of a study are computed: processes of this machine, or a Ray cluster."""

@@ -1,4 +1,4 @@
-"""`fedhv run --check-determinism`: a few rounds played twice, and compared number by number."""
+"""`fedhv run --check-determinism`: a few rounds computed twice and compared bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedhv.simulation.rounds import simulate
 from fedhv.support.errors import FedHVError
 
 ROUNDS = 3
-"""Enough for weights that depend on reports to be used, and for what they changed to be reported."""
+"""Enough rounds to use weights that depend on reports, and to report their effect."""
 WORKERS = (1, 2, 3)
 
 
@@ -35,7 +35,7 @@ class NotDeterministic(FedHVError):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a few rounds left behind: their history without clocks, and a digest of the model's bits."""
+    """The result of a few rounds: their history without times, and a digest of the model's bits."""
 
     how: str
     history: tuple[dict[str, Any], ...]
@@ -56,7 +56,7 @@ def check_determinism(
     data: str | None = None,
     observer: Observer | None = None,
 ) -> list[Trace]:
-    """Play a few rounds twice and compare; `NotDeterministic` names the first number that differs.
+    """Compute a few rounds twice and compare; `NotDeterministic` names the first number that differs.
 
     Without an engine's name, on a CPU, the sequential engine is compared with itself and with one, two and three
     worker processes. A named engine is compared with itself. Nothing is written. Without a reference FedHV gets one
@@ -78,14 +78,14 @@ def check_determinism(
         for how, make in _ways(choice, problem, engine == "auto" and choice.device.type == "cpu"):
             with make as player:
                 traces.append(_trace(how, player, setting, chosen, seed))
-            observer.say(f"{how}: {rounds} rounds, model {traces[-1].digest[:16]}")
+            observer.message(f"{how}: {rounds} rounds, model {traces[-1].digest[:16]}")
             if difference := first_difference(traces[0], traces[-1]):
                 raise NotDeterministic(f"{traces[0].how} and {how} differ: {difference}.")
     return traces
 
 
 def first_difference(one: Trace, other: Trace) -> str:
-    """Where two traces part, in words; empty where they are the same bit for bit."""
+    """The first difference between two traces, in words; empty if they are equal bit for bit."""
     for number, (a, b) in enumerate(zip(one.history, other.history, strict=True), start=1):
         for key in sorted(a.keys() | b.keys()):
             if a.get(key) != b.get(key):
@@ -94,7 +94,7 @@ def first_difference(one: Trace, other: Trace) -> str:
 
 
 def _ways(choice: Choice, problem: Problem, workers: bool) -> Iterator[tuple[str, Engine]]:
-    """What is compared; the first of them is what all others are held against."""
+    """The engines to compare; all are compared with the first."""
     for again in ("", " again"):
         yield f"{choice.engine}{again}", choice.make(problem)
     if workers:

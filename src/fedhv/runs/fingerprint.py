@@ -1,7 +1,6 @@
-"""What fixes the numbers of a run beside its setting: the data, the model, the tasks and the method's code.
+"""Fingerprints: digests of the data, the model, the tasks and the method's code, which fix a run beside its setting.
 
-A folder's `config.toml` keeps a digest of each. A run whose digests differ is another run, so its results are never
-shown in answer to the new question.
+A folder's `config.toml` has a digest of each. A run whose digests differ is another run, and its results are not used.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fedhv.problem.problem import Examples, Problem
 from fedhv.support.code import digest, digest_arrays
 
 NUMERICS = 2
-"""Grows with every version of the package that gives other numbers for the same question."""
+"""Incremented by every version of the package whose runs have other numbers."""
 
 Fingerprint = dict[str, str | int]
 
@@ -27,20 +26,20 @@ WHAT = {
     "inputs": "the training inputs",
     "targets": "the training targets",
     "test": "the test examples",
-    "clients": "which client holds which examples",
+    "clients": "the examples of each client",
     "model": "the model",
     "tasks": "the tasks (names, losses, scores)",
     "preparation": "how inputs are prepared or augmented",
     "method": "the method's code",
     "numerics": "the version of the package's numbers",
 }
-"""What a message calls each digest."""
+"""The name of each digest in messages."""
 
 _KEPT = "_fingerprint"
 
 
 def fingerprint(problem: Problem, method: Method) -> Fingerprint:
-    """The digests of a run, by what they are of. Those of a problem are computed once and kept with it."""
+    """The digests of a run by name. Those of a problem are computed once and stored with it."""
     kept = vars(problem).get(_KEPT)
     if kept is None:
         kept = vars(problem)[_KEPT] = _of_problem(problem)
@@ -87,7 +86,7 @@ def _masks(examples: Examples) -> list[np.ndarray]:
 
 
 def _arrays(data: Any) -> Iterator[Any]:
-    """Every array of inputs or targets, whatever holds them."""
+    """All arrays of inputs or targets."""
     if isinstance(data, Tensor):
         yield data.detach().cpu().numpy()
     elif isinstance(data, Mapping):

@@ -1,13 +1,13 @@
 """Run folders: made for a new run, checked for an old one.
 
 runs/digits/fedhv-seed0/
-  config.toml               all that fixes the run, fully resolved
-  reference.toml            FedHV's reference, where it came from and what it cost
-  calibration/              the uniform-weight runs behind it, each a run folder of its own
+  config.toml               the resolved configuration
+  reference.toml            FedHV's reference, its origin and its cost
+  calibration/              the calibration runs, each a run folder
   history.jsonl             one line for every round
   checkpoint.safetensors    the state after some round (and the one before it)
   model.safetensors         the final model, as the module's state dict
-  summary.json              what it came to; it is written last
+  summary.json              the results; written last
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from fedhv.support.files import left_over, make_folder, write_atomic
 FINGERPRINT = "fingerprint"
 """The table of `config.toml` with the digests of data, model, tasks and method."""
 UNPROTECTED = {"clip": 0.0, "noise": 0.0}
-"""`run.reports` where reports are sent as they are: the table is then left out."""
+"""`run.reports` for reports without protection; the table is then left out."""
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was begun there: its configuration is the first that is written."""
+    """Whether a folder has a run; its configuration is written first."""
     return os.path.exists(folder / CONFIG)  # unlike Path.exists, also of names that are too long
 
 
 def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
-    """Make the folder of a new run with its `config.toml`, or make sure that an old one is the same run."""
+    """Create the folder of a new run with its `config.toml`, or check that an existing one has the same run."""
     check_folder(folder, config, resume)
     make_folder(folder)
     if holds_run(folder) and os.path.exists(folder / SUMMARY):
-        return  # a finished run: where it was computed is on record, whatever machine looks at it later
+        return  # a finished run keeps the record of its machine
     write_atomic(folder / CONFIG, toml.write(config))
 
 
 def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
-    """Refuse a place where this run cannot go; writes nothing."""
+    """Reject a folder that cannot be used for this run; nothing is written."""
     if os.path.exists(folder) and not folder.is_dir():
         raise InputError(f"{folder} should be a folder. Found a file.")
     if holds_run(folder):
         path = folder / CONFIG
         _same_run(path, toml.read(path), config)
         if not resume:
-            raise InputError(f"{folder} holds this run already. Go on with it by --resume, or choose another --out.")
+            raise InputError(f"{folder} already has this run. Continue it with --resume, or choose another --out.")
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
-        raise InputError(f"{folder} is not empty and holds no run. Choose another folder with --out.")
+        raise InputError(f"{folder} is not empty and has no run. Choose another folder with --out.")
 
 
 def _entries(folder: Path) -> set[str]:
@@ -65,20 +65,20 @@ def _entries(folder: Path) -> set[str]:
         raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
-IMMATERIAL = ("description", "references")
-"""What of a setting may differ without making another run of it: the reference that a run uses has its own file."""
+NOT_COMPARED = ("description", "references")
+"""The keys of a setting that may differ between a run and its continuation; the reference has its own file."""
 
 
 def computed(setting: Any) -> Any:
-    """What of a setting's tables decides what its runs compute."""
+    """The parts of a setting's tables that affect the results of its runs."""
     tables = completed(setting)
     if not isinstance(tables, dict):
         return tables
-    return {key: value for key, value in tables.items() if key not in IMMATERIAL}
+    return {key: value for key, value in tables.items() if key not in NOT_COMPARED}
 
 
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """What a run computes must not change when it is resumed; where it is computed may."""
+    """Raise an error if the configuration of a resumed run has changed. Its machine may change."""
     read_back = toml.read_text(toml.write(new))
     was_, now_ = (
         {
@@ -95,33 +95,33 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
                     "replace the run with --fresh."
                 )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
-        return  # of an earlier version: whoever reads it says so
+        return  # of an earlier version: readers warn about it
     other = changed(old[FINGERPRINT], read_back[FINGERPRINT])
     if other:
         raise InputError(
-            f"{path.parent} holds a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
+            f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
             "or replace the run with --fresh."
         )
 
 
 def lacks_fingerprint(folder: Path) -> bool:
-    """Whether a run was begun before runs had fingerprints, so that nobody can tell what problem it is of."""
+    """Whether a run has no fingerprint, because it was started with an earlier version."""
     return holds_run(folder) and FINGERPRINT not in toml.read(folder / CONFIG)
 
 
 def remove_run(folder: Path) -> None:
-    """Delete a run, so that it can start anew; whatever else a folder holds stays."""
+    """Delete a run, so that it can start again. Other files of the folder are kept."""
     if holds_run(folder):
         shutil.rmtree(folder)
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(key, what it was, what it is) wherever two configurations differ."""
+    """(key, old value, new value) for every difference between two configurations."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         if any(any(differences(*pair)) for pair in zip(old, new, strict=True)):
             yield where, old, new
-    elif old != new and not (old != old and new != new):  # nan is what it was
+    elif old != new and not (old != old and new != new):  # NaN equals NaN
         yield where, old, new

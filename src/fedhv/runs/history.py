@@ -17,16 +17,16 @@ NAME = "history.jsonl"
 
 
 class History:
-    """The rounds of one run: on disk where there is a folder, so that a long run needs no more memory; else in memory.
+    """The rounds of one run: on disk if there is a folder, so that a long run needs no more memory; else in memory.
 
     Attributes:
-        count: How many there are.
+        count: The number of rounds.
         first_evaluated: The first that was evaluated, if any.
         last_evaluated: The last that was.
     """
 
     def __init__(self, folder: Path | None, keep: int = 0) -> None:
-        """Open a history and keep its first `keep` rounds; the file then holds exactly these, as they were."""
+        """Open a history and keep its first `keep` rounds; the file then has exactly these lines."""
         self.count = 0
         self.first_evaluated: Round | None = None
         self.last_evaluated: Round | None = None
@@ -40,7 +40,7 @@ class History:
         if keep:
             kept = list(_strict(folder))[:keep]
             if [round.number for _, round in kept] != list(range(1, keep + 1)):
-                raise InputError(f"{path} does not hold rounds 1 to {keep}. Delete {folder} to start the run anew.")
+                raise InputError(f"{path} does not have rounds 1 to {keep}. Delete {folder} to start the run again.")
         write_atomic(path, b"".join(line + b"\n" for line, _ in kept))
         for _, round in kept:
             self._note(round)
@@ -51,7 +51,7 @@ class History:
 
     @property
     def rounds(self) -> list[Round]:
-        """All rounds; read anew at every call where they are on disk."""
+        """All rounds. If they are on disk, every call reads the file."""
         if self._folder is None:
             return self._memory
         rounds = read_history(self._folder)
@@ -78,7 +78,7 @@ class History:
                 raise cannot_write(self._file.name, error) from None
 
     def sync(self) -> None:
-        """Make sure that the rounds so far survive a loss of power."""
+        """Flush the rounds to disk, so that they survive a power failure."""
         if self._file is not None:
             try:
                 os.fsync(self._file.fileno())
@@ -86,7 +86,7 @@ class History:
                 raise cannot_write(self._file.name, error) from None
 
     def close(self) -> None:
-        """Close the file; what could not be written was reported when it was to be."""
+        """Close the file. Write errors were reported before."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -98,7 +98,7 @@ def read_history(folder: Path) -> list[Round]:
 
 
 def _strict(folder: Path) -> Iterator[tuple[bytes, Round]]:
-    """Every line of the file with the round that it holds; what is none is refused."""
+    """Every line of the file with its round. A line that is not a round is an error."""
     path = folder / NAME
     try:
         content = path.read_bytes()
@@ -111,19 +111,19 @@ def _strict(folder: Path) -> Iterator[tuple[bytes, Round]]:
             yield line, found
         elif not found.cut:
             raise InputError(
-                f"{path}, line {number}: not a round of a history ({found}). Delete {folder} to start the run anew."
+                f"{path}, line {number}: not a round of a history ({found}). Delete {folder} to start the run again."
             )
 
 
 class NotARound(ValueError):
-    """A line of a history that holds no round; `cut` where it is the last one, without its end."""
+    """A line of a history that is not a round; `cut` if it is an incomplete last line."""
 
     cut = False
 
 
 def lines(content: bytes) -> Iterator[tuple[int, bytes, Round | NotARound]]:
-    """(number, text, what it holds) of every line of a history."""
-    parts = content.split(b"\n")  # a line may be cut within a character: each is decoded by itself
+    """(number, text, round or error) of every line of a history."""
+    parts = content.split(b"\n")  # a line may end within a character: each is decoded alone
     for number, line in enumerate(parts, start=1):
         if not line.strip():
             continue
@@ -137,12 +137,12 @@ def lines(content: bytes) -> Iterator[tuple[int, bytes, Round | NotARound]]:
 
 
 class Following:
-    """A history that somebody else is writing: every look gives the rounds that are new, and reads no more than them.
+    """A history that another process is writing. Every read returns the new rounds only.
 
     Attributes:
-        count: The rounds that have been seen.
+        count: The number of rounds that have been read.
         last_evaluated: The last of them that was evaluated, if any.
-        restarts: How often the history began again: a run that is resumed writes a new file.
+        restarts: How often the history was replaced: a resumed run writes a new file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -156,7 +156,7 @@ class Following:
         self.last_evaluated: Round | None = None
 
     def news(self) -> list[Round]:
-        """The rounds since the last look; a line that is being written is left for the next one."""
+        """The rounds since the last read. An incomplete line is read next time."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -171,7 +171,7 @@ class Following:
         self._read += len(whole) + len(newline)
         found = [each for _, _, each in lines(whole)]
         rounds = [each for each in found if isinstance(each, Round)]
-        if len(rounds) < len(found):  # somebody else's mistake, which whoever reads the history in earnest will report
+        if len(rounds) < len(found):  # a damaged line; the other readers report it
             return []
         self.count += len(rounds)
         self.last_evaluated = next((each for each in reversed(rounds) if each.evaluation), self.last_evaluated)

@@ -1,6 +1,6 @@
-"""A job is all that fixes a run; executing it plays its rounds, to disk where there is a folder.
+"""A job is the full definition of a run. Executing it computes the rounds and writes them if there is a folder.
 
-Jobs on the same problem can be executed together: the engine then answers their requests in one computation.
+Jobs on the same problem can be executed together: the engine then computes their requests in one computation.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
 from fedhv.support.jsonfile import write_object
-from fedhv.support.signals import PATIENCE, Held, held_back
+from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
 
 SECONDS_BETWEEN_CHECKPOINTS = 2.0
-"""At least. A crash costs the work since the last one; resuming is exact from any round."""
+"""The shortest time between checkpoints. A crash loses the rounds since the last one."""
 
 SHARE_OF_CHECKPOINTS = 0.02
-"""Of the time at most: large models, and many runs played together, are saved less often. Ctrl-C saves in any case."""
+"""The largest fraction of time for checkpoints. Large models and many runs are saved less often. Ctrl-C saves."""
 
 MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
-"""Whatever saving takes: a disk that hesitated once, as network disks do, must not leave hours unsaved."""
+"""The longest time between checkpoints, even if saving is slow, as on network disks."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that fixes a run, and where it is kept.
+    """The full definition of a run, and its folder.
 
     Attributes:
-        setting: What the run does.
+        setting: The setting.
         problem: The setting's benchmark, divided among its clients.
-        method: With its hyper-parameters.
-        seed: Of everything random in the run.
-        choice: Where and how it is computed.
-        folder: Where it is kept; nothing is written without one.
-        reference: Where the method's reference came from and what it cost.
-        purpose: What progress and errors call it instead of the method's name.
+        method: The method with its hyper-parameters.
+        seed: The seed of all random draws of the run.
+        choice: The engine.
+        folder: The run's folder; nothing is written without one.
+        reference: The method's reference with its origin and cost.
+        purpose: The name in progress and errors, instead of the method's.
     """
 
     setting: Setting
@@ -75,7 +75,7 @@ class Job:
     purpose: str = ""
 
     def __post_init__(self) -> None:
-        """Find bad input before anything is written."""
+        """Raise an error for invalid input before anything is written."""
         n = len(self.problem.clients)
         if self.plan.participants > n:
             raise InputError(
@@ -92,16 +92,16 @@ class Job:
 
     @property
     def plan(self) -> Plan:
-        """What the run does, round by round."""
+        """The plan of the rounds."""
         return self.setting.plan(self.method, self.seed)
 
     @property
     def label(self) -> str:
-        """What progress shows."""
+        """The label in progress."""
         return f"{self.purpose or self.method.label} seed {self.seed}"
 
     def config(self) -> dict[str, Any]:
-        """`config.toml`: the setting with the one method that runs; its reference has a file of its own."""
+        """`config.toml`: the setting with this method only; the reference has its own file."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
             "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
@@ -111,13 +111,13 @@ class Job:
         }
 
     def open(self, resume: bool) -> None:
-        """Make the folder, or make sure that it holds this very run."""
+        """Create the folder, or check that it has this run."""
         with self.opened(resume):
             pass
 
     @contextmanager
     def opened(self, resume: bool) -> Iterator[None]:
-        """The same, and keep every other process out; one that is kept out itself has written nothing."""
+        """The same, with a lock on the folder. A process that does not get the lock writes nothing."""
         if self.folder is None:
             yield
             return
@@ -142,9 +142,9 @@ class Job:
 def execute_together(
     jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
 ) -> list[Run | FedHVError]:
-    """Play jobs that share a problem in step; returns what each came to, or why it could not go on.
+    """Execute jobs on the same problem in step; returns the result or the error of each.
 
-    `observer` is told about the rounds of a single job; several are watched through `tick` instead, which is called
+    `observer` receives the rounds of a single job. For several jobs `tick` is used instead, which is called
     after every round of any of them.
     """
     observer = observer or Observer()
@@ -163,12 +163,12 @@ def execute_together(
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
             stack.callback(observer.stop)
         try:
-            with held_back(not engine.interruptible, PATIENCE) as signals:
+            with deferred_signals(not engine.interruptible, PATIENCE) as signals:
                 _play(executions, engine, observer, tick, signals)
         except KeyboardInterrupt:
             saved = False
             while not saved:
-                with suppress(KeyboardInterrupt), held_back():  # a second signal changes nothing
+                with suppress(KeyboardInterrupt), deferred_signals():  # a second signal changes nothing
                     _save(executions)
                     saved = True
             raise Interrupted(_how_far(executions)) from None
@@ -180,18 +180,18 @@ def _play(
     engine: Engine,
     observer: Observer,
     tick: Callable[[Sequence[Execution]], None],
-    signals: Held,
+    signals: DeferredSignals,
 ) -> None:
-    """Play all that is left in step, and record it."""
+    """Run the remaining rounds in step, and record them."""
 
     def between() -> None:
         if signals.pending:
             _save(executions)
             signals.handle()
 
-    def told(finished: FinishedRound) -> None:
+    def show(finished: FinishedRound) -> None:
         while engine.notes:
-            observer.say(engine.notes.pop(0))
+            observer.message(engine.notes.pop(0))
         if alone:
             observer.round(finished)
         else:
@@ -203,16 +203,16 @@ def _play(
             execution = executions[i]
             if isinstance(finished, FedHVError):
                 execution.fail(finished)
-                if not alone:  # the others go on, perhaps for hours
-                    observer.say(str(execution.failure))
+                if not alone:  # the others continue, perhaps for hours
+                    observer.message(str(execution.failure))
                 continue
             execution.record(finished)
             if execution.done == execution.job.plan.rounds:
                 execution.finish()  # at once: the others may yet be interrupted
-            # Whoever watches may be gone by the signal that waits.
+            # The reader of the output may have ended by the pending signal.
             with suppress(OSError) if signals.pending else nullcontext():
-                told(finished)
-    except FedHVError as stop:  # an engine that cannot go on stops all of them
+                show(finished)
+    except FedHVError as stop:  # an error of the engine stops all jobs
         if not alone:
             _save(executions)
             raise
@@ -221,7 +221,7 @@ def _play(
 
 def _save(executions: Sequence[Execution]) -> None:
     """Keep all that is recorded, whatever signal comes meanwhile, and of every run, whatever becomes of another."""
-    with held_back(), ExitStack() as stack:
+    with deferred_signals(), ExitStack() as stack:
         for execution in executions:
             stack.callback(execution.save)
 
@@ -239,7 +239,7 @@ class Execution:
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
             if note:
-                observer.say(note)
+                observer.message(note)
             if checkpoint is not None:
                 self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
                 self.kept = {k: _moved(kept, engine.device) for k, kept in checkpoint.kept.items()}
@@ -256,12 +256,12 @@ class Execution:
 
     @property
     def baseline(self) -> float | None:
-        """The largest test loss of the first evaluation, if there was one: what an explosion is told by."""
+        """The largest test loss of the first evaluation, if there was one, for the detection of explosions."""
         first = self.history.first_evaluated
         return None if first is None or first.evaluation is None else max(task.loss for task in first.evaluation.tasks)
 
     def fail(self, error: FedHVError) -> None:
-        """The run cannot go on; its last good state is kept, and nothing is rolled back."""
+        """The run cannot continue; its last good state is kept, and nothing is rolled back."""
         if isinstance(error, ReferenceBreached):
             error = error.named([task.name for task in self.job.problem.tasks])
         kept = f" The state after round {self.done} is kept." if self.job.folder is not None and self.done else ""
@@ -290,7 +290,7 @@ class Execution:
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def finish(self) -> Run:
-        """Write what the run came to, once."""
+        """Write the results of the run, once."""
         if self._result is not None:
             return self._result
         job, played = self.job, tuple(self.history.rounds)

@@ -1,4 +1,4 @@
-"""Before a run is played: what is there of it already, and the reference that its method needs."""
+"""Preparation of a run: its existing folder, and the reference that its method needs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
         raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
     if job.folder is not None and lacks_fingerprint(job.folder):
-        observer.say(
+        observer.message(
             f"The run in {job.folder} was begun by a version without fingerprints: whether it belongs to this problem "
             "cannot be checked."
         )
     if job.folder is not None and read_summary(job.folder) is not None:
         if (job.folder / MODEL).exists() or not has_checkpoint(job.folder):
-            observer.say(f"The run in {job.folder} is finished already.")
+            observer.message(f"The run in {job.folder} is finished already.")
             return read_finished(job.folder)
-        observer.say(f"The model of the finished run in {job.folder} is missing: it is written again.")
+        observer.message(f"The model of the finished run in {job.folder} is missing: it is written again.")
     if not takes_reference(job.method):
         return replace(job, reference=None)
     tasks = tuple(task.name for task in job.problem.tasks)
@@ -41,7 +41,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
     elif given is not None:
         reference = Reference(given, tasks)
     else:
-        observer.say("No reference was given.")
+        observer.message("No reference was given.")
         place = job.folder / "calibration" if job.folder else None
         reference = find_reference(
             job.setting, job.method, job.problem, choice=job.choice, data=data, folder=place, observer=observer

@@ -1,4 +1,4 @@
-"""Runs in worker processes: one that fails does not stop the others, and an interruption lets each save its state."""
+"""Runs in worker processes. A failed run does not stop the others, and an interrupted run saves its state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def in_processes(
     tick: Callable[[], None],
     warn: Callable[[str], None] = lambda sentence: None,
 ) -> list[T | FedHVError]:
-    """What each call returned, or why it failed; `tick` is called a few times a second.
+    """The result or error of each call; `tick` is called a few times a second.
 
     A call whose worker died is repeated: a run goes on from its last checkpoint. When the user interrupts, every call
     ends with KeyboardInterrupt and is waited for.

@@ -1,4 +1,4 @@
-"""A run as its folder has it: one type, one reader. What only some callers need is read when it is asked for."""
+"""A run from its folder: one type, one reader. Parts that only some callers need are read on access."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Run:
 
     Attributes:
         config: All that fixes the run, as `config.toml` has it.
-        folder: Where it is kept; None where it is only in memory.
-        kept: What is in memory already and need not be read.
+        folder: Its folder; None if it is in memory only.
+        kept: The parts that are in memory and need not be read.
     """
 
     config: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Of everything random in the run."""
+        """The seed of all random draws of the run."""
         return int(self.table("run")["seed"])
 
     @property
@@ -64,12 +64,12 @@ class Run:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """Where and how it is computed."""
+        """Its engine, device and precision."""
         return self.table("machine")
 
     @property
     def planned(self) -> int | None:
-        """How many rounds it is to have; None where its configuration does not say."""
+        """The planned number of rounds; None if the configuration does not have it."""
         rounds = self.table("setting", "training").get("rounds")
         return rounds if type(rounds) is int and rounds >= 1 else None
 
@@ -81,7 +81,7 @@ class Run:
 
     @cached_property
     def reference(self) -> Reference | None:
-        """FedHV's, with how it came about and what it cost."""
+        """FedHV's reference with its provenance and cost."""
         if self.kept is not None:
             return self.kept.reference
         path = self._place / REFERENCE
@@ -106,12 +106,12 @@ class Run:
 
     @cached_property
     def ended(self) -> Summary | None:
-        """What it came to, or None if it has not finished."""
+        """Its summary, or None if it has not finished."""
         return self.kept.summary if self.kept is not None else read_summary(self._place)
 
     @property
     def summary(self) -> Summary:
-        """What it came to."""
+        """Its summary."""
         if self.ended is None:
             raise InputError(f"{self.folder} holds no finished run: {SUMMARY} is missing.")
         return self.ended
@@ -133,7 +133,7 @@ class Run:
         return Run(self.config, None, InMemory(self.summary, self.rounds, self.state_dict, self.reference))
 
     def table(self, *path: str) -> dict[str, Any]:
-        """A table of the configuration, empty where it is not there."""
+        """A table of the configuration; empty if it is missing."""
         found: Any = self.config
         for key in path:
             found = found.get(key) if isinstance(found, Mapping) else None
@@ -177,7 +177,7 @@ class Run:
 
 @dataclass(frozen=True)
 class InMemory:
-    """What a run that has just ended has in memory."""
+    """The parts of a run that has just ended, from memory."""
 
     summary: Summary
     rounds: tuple[Round, ...]
@@ -191,23 +191,23 @@ def read_run(folder: str | Path) -> Run:
     path = folder / CONFIG
     if not os.path.isfile(path):
         found = f"{CONFIG} is missing" if folder.is_dir() else "there is no such folder"
-        raise InputError(f"{folder} holds no run: {found}. Name the folder of one run.")
+        raise InputError(f"{folder} has no run: {found}. Name the folder of one run.")
     run = Run(toml.read(path), folder)
     named = run.table("run")
     if not isinstance(named.get("method"), str) or type(named.get("seed")) is not int:
-        raise InputError(f"{path} does not say `run.method` and `run.seed`.")
+        raise InputError(f"{path} should have `run.method` and `run.seed`. Found neither or one of them.")
     return run
 
 
 def read_finished(folder: Path) -> Run:
-    """The finished run in a folder; `InputError` where a file of it is missing or damaged."""
+    """The finished run in a folder. Raises `InputError` if a file is missing or damaged."""
     run = read_run(folder)
     _ = run.summary, run.reference, run.rounds, run.state_dict
     return run
 
 
 def read_summary(folder: Path) -> Summary | None:
-    """What a run came to, or None if it has not finished."""
+    """The summary of a run, or None if it has not finished."""
     path = folder / SUMMARY
     try:
         found = read_object(path)
@@ -222,7 +222,7 @@ def read_summary(folder: Path) -> Summary | None:
 
 
 def _damaged(path: Path, what: str) -> InputError:
-    """A file of a finished run that is not what it was; all of it comes from the last checkpoint, if that is there."""
+    """The error for a missing or damaged file of a finished run."""
     if has_checkpoint(path.parent):
         return InputError(f"{path} {what}. Delete it and resume the run: it is written again.")
-    return InputError(f"{path} {what}. Delete {path.parent} to start the run anew.")
+    return InputError(f"{path} {what}. Delete {path.parent} to start the run again.")

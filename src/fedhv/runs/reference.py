@@ -1,4 +1,4 @@
-"""The frozen reference r, with how it came about and what it cost: a small TOML file."""
+"""The frozen reference r with its provenance and cost, in a TOML file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the calibration cost, all its runs together."""
+    """The cost of all calibration runs together."""
 
     rounds: int = 0
     downlink_bytes: int = 0

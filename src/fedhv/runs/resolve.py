@@ -1,4 +1,4 @@
-"""From what a user names to what a run needs: the setting, the divided problem, the reference."""
+"""Resolution of a user's names: the setting, the divided problem, the reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedhv.benchmarks import load_benchmark
 from fedhv.problem.hiding import hide_labels
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
-from fedhv.runs.config import Federation, Setting, Training, load_setting, override_setting
+from fedhv.runs.config import FederationSettings, Setting, Training, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.support.errors import InputError, unknown
 
@@ -24,7 +24,7 @@ def resolve(
     data: str | None = None,
     init: Any = None,
 ) -> tuple[Setting, Problem]:
-    """The setting and the divided problem that `what` stands for; its model begins at `init`, where that is given."""
+    """The setting and the divided problem of `what`; its model starts from `init` if that is given."""
     setting = resolve_setting(what, override, rounds)
     federation = setting.federation
     problem = what
@@ -60,18 +60,18 @@ def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (),
     for name in ("clients", "samples_per_client", "partition", "alpha", "strata", "seed"):
         if getattr(setting.federation, name) != getattr(given.federation, name):
             raise InputError(
-                f"A problem of your own brings its clients: `federation.{name}` changes nothing. Leave it out."
+                f"Your own problem has its clients already: `federation.{name}` has no effect. Leave it out."
             )
     return setting
 
 
 def setting_of(problem: Problem) -> Setting:
-    """What a user's own problem runs with unless it is overridden."""
+    """The default setting of a user's problem."""
     n, sizes = len(problem.clients), problem.clients.sizes
     return Setting(
         name=problem.name,
         benchmark="given",
-        federation=Federation(n, min(10, n), int(sizes.max()), partition="iid"),
+        federation=FederationSettings(n, min(10, n), int(sizes.max()), partition="iid"),
         training=Training(rounds=100, batch_size=32, local_steps=10, norm=problem.norm),
     )
 

@@ -1,4 +1,4 @@
-"""A study: several methods and seeds on one setting, every one a run folder; what is done is never done again."""
+"""A study: several methods and seeds on one setting, each a run folder. Finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StudyRun:
 
     @property
     def label(self) -> str:
-        """What progress shows."""
+        """The label in progress."""
         return f"{self.method.label} seed {self.seed}"
 
     def job(self, problem: Problem) -> Job:
@@ -58,7 +58,7 @@ class StudyRun:
         return job
 
     def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> Summary:
-        """Run, go on, or read what is there; its folder has the rest."""
+        """Run, resume, or read the run in its folder."""
         observer = observer or Observer()
         if problem is None:
             _, problem = resolve(self.setting, data=self.data, init=self.init)
@@ -68,11 +68,11 @@ class StudyRun:
 
 
 Outcome = Summary | FedHVError
-"""What a run came to, or why it could not go on."""
+"""The summary of a run, or the error that ended it."""
 
 
 class StudyFailed(FedHVError):
-    """Some runs of a study could not go on; the others are finished."""
+    """Some runs of a study failed; the others are finished."""
 
     def __init__(self, runs: Sequence[Run], failures: Sequence[FedHVError]) -> None:
         reasons = " ".join(str(failure) for failure in failures)
@@ -89,7 +89,7 @@ def check_executor(executor: str, jobs: int | None, own: bool) -> None:
     if executor == "ray":
         check_ray()
         if own:
-            raise InputError("A problem of your own stays in this process. For --executor ray name a setting.")
+            raise InputError("Your own problem cannot be sent to other processes. For --executor ray name a setting.")
 
 
 def run_study(
@@ -111,7 +111,7 @@ def run_study(
     fresh: bool = False,
     observer: Observer,
 ) -> list[Run]:
-    """Every method with every seed, each in a folder of its own; what is finished there is read, the rest goes on.
+    """Every method with every seed, each in its own folder. Finished runs are read, the others are run or resumed.
 
     `own` is a problem of the user's, which stays in this process; `given` is the reference for all that take one;
     `init` is where the problem's model begins, for processes that load it themselves. With `fresh` what the folder
@@ -134,8 +134,8 @@ def run_study(
         check_folder(places[job.method.label, job.seed], job.config(), resume=True)
     finished = sum(read_summary(place) is not None for place in places.values())
     if finished:
-        observer.say(f"{finished} of {len(places)} runs are read from {folder}.")
-    observer = Announcing(observer, str(choice) if choice.worth_saying else "")
+        observer.message(f"{finished} of {len(places)} runs are read from {folder}.")
+    observer = Announcing(observer, str(choice) if choice.announce else "")
     lacking = [method for method in methods if needs_reference(method)]
     frozen = given
     if lacking:
@@ -195,7 +195,7 @@ def _shared_reference(
             check_calibration(kept, setting, method, problem, choice, data, folder / CALIBRATION)
         return kept
     if given is None:
-        observer.say("No reference was given.")
+        observer.message("No reference was given.")
     place = folder / CALIBRATION
     reference = given or find_reference(
         setting, method, problem, choice=choice, data=data, folder=place, observer=observer
@@ -205,7 +205,7 @@ def _shared_reference(
 
 
 def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: Observer) -> list[Outcome]:
-    """Play runs in step on one engine, so many at a time, their clients stacked in one computation."""
+    """Run several runs in step on one engine, with their clients stacked in one computation."""
     outcomes: dict[Path, Outcome] = {}
     waiting: list[Job] = []
     for each in study:
@@ -253,7 +253,7 @@ def _complete(study: Sequence[StudyRun], outcomes: Sequence[Outcome]) -> list[Ru
 
 
 def _ended(folder: Path) -> Run:
-    """A finished run; what it came to is read now, its history and its model when they are asked for."""
+    """A finished run. Its summary is read now, its history and model on access."""
     run = read_run(folder)
     _ = run.summary, run.reference
     return run

@@ -1,4 +1,4 @@
-"""`summary.json`: what a run came to. Its keys are spelt here, and nowhere else."""
+"""`summary.json`: the results of a run. Its keys are defined here only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedhv.simulation.record import Round
 from fedhv.support.jsonfile import Fields
 
 MACHINE = ("engine", "device", "precision", "torch")
-"""Where and how a run was computed."""
+"""The machine of a run: engine, device, precision, versions."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Evaluation):
-    """What a run came to: its last evaluation, its weights, the diagnostics of its reference, and what it cost.
+    """The results of a run: its last evaluation, its weights, the diagnostics of its reference, and its cost.
 
     Attributes:
         setting: The setting's name.
         method: The method's label.
-        seed: Of everything random in the run.
+        seed: The seed of all random draws of the run.
         machine: Engine, device, precision and torch's version.
         rounds: How many there were.
         weights: Those of the last round.
@@ -79,10 +79,10 @@ class Summary(Evaluation):
         min_report_slack: The smallest slack of any report.
         floor_activations: How often a slack was below the floor.
         refused: Replies that were left out, if any were.
-        watch: What the reference watch saw, if anything.
-        communication: What was sent.
+        watch: The findings of the reference watch, if any.
+        communication: The communication.
         seconds: Of all rounds.
-        calibration_seconds: What the reference cost.
+        calibration_seconds: The time of the calibration.
         total_seconds: Both together.
     """
 
@@ -106,7 +106,7 @@ class Summary(Evaluation):
 
     @classmethod
     def read(cls, summary: Any) -> Summary:
-        """From the JSON object; anything else is a `ValueError` that says why."""
+        """From the JSON object. Anything else raises a `ValueError` with the reason."""
         found = summary if isinstance(summary, Fields) else Fields(summary)
         head: dict[str, Any] = {key: found.text(key) for key in ("setting", "method")}
         head |= {"seed": found.whole("seed"), "rounds": found.whole("rounds", least=1)}
@@ -166,7 +166,7 @@ class Summary(Evaluation):
 
     @property
     def incidents(self) -> list[str]:
-        """What went wrong in a run that nevertheless ended: replies left out, slacks that were too small."""
+        """Notes on a finished run: replies that were left out, slacks that were too small."""
         lines = []
         if self.refused is not None:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in self.refused.reasons.items())
@@ -177,14 +177,14 @@ class Summary(Evaluation):
         return lines
 
     def warn(self) -> None:
-        """Warn a caller whom nobody else tells that the reference did not hold, unless it was raised as asked."""
+        """Warn a Python caller that the reference was too low, unless it was raised as configured."""
         said = self._too_low()
         if said and self.watch is not None and not self.watch.raised:
             run = f"{self.method} seed {self.seed}"
-            warnings.warn(f"{run}: {said}. Calibrate it anew, or with a larger margin.", stacklevel=3)
+            warnings.warn(f"{run}: {said}. Calibrate it again, or with a larger margin.", stacklevel=3)
 
     def _too_low(self) -> str:
-        """What is to be said about the reference, as a sentence without its end; empty where it held."""
+        """A note on the reference, without the final period; empty if the reference was never exceeded."""
         if self.watch is None:
             return ""
         count, raised = self.watch.rounds, ", ".join(str(each.round) for each in self.watch.raised)
@@ -207,7 +207,7 @@ def summarise(
     reference: Reference | None,
     labels: Sequence[int] | None = None,
 ) -> Summary:
-    """The final evaluation, the weights, the diagnostics of the reference, and what was sent."""
+    """The final evaluation, the weights, the diagnostics of the reference, and the communication."""
     final = next(round.evaluation for round in reversed(rounds) if round.evaluation is not None)
     down, up = sum(round.downlink_bytes for round in rounds), sum(round.uplink_bytes for round in rounds)
     seconds = sum(round.seconds for round in rounds)
@@ -243,7 +243,7 @@ def summarise(
 
 
 def _auxiliary(rounds: Sequence[Round], participants: int, parameters: int) -> float | None:
-    """Scalars beside the model, per client and round, from the rounds in which every client answered."""
+    """Scalars in addition to the model, per client and round, from the rounds in which every client replied."""
     whole = [round for round in rounds if not round.refused]
     if not whole:
         return None

@@ -1,1 +1,1 @@
-"""The round loop and whoever watches it."""
+"""The round loop, its records and its observers."""

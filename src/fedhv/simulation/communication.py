@@ -1,4 +1,4 @@
-"""What a method sends: one round of a very small problem, counted from its requests as every run's is."""
+"""The communication of a method, counted from its requests in one round of a very small problem."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TASKS, CLIENTS = 3, 2
 
 
 @dataclass(frozen=True)
-class Communication:
+class RoundCommunication:
     """Scalars of one client in one round.
 
     Attributes:
         down: To the client.
         up: From the client.
         model: d, the scalars of the model: a plain exchange sends it down and its update up.
-        exchanges: How often the server asks.
+        exchanges: The number of exchanges per round.
     """
 
     down: int
@@ -37,12 +37,12 @@ class Communication:
 
     @property
     def extra(self) -> int:
-        """What a round sends besides the model and its update; negative where it sends less."""
+        """Scalars per round beyond the model and its update; negative if there are fewer."""
         return self.down + self.up - 2 * self.model
 
 
 class _Network(nn.Module):
-    """A thousand shared parameters and heads of ten, so that counts can be read."""
+    """A thousand shared parameters and heads of ten, so that counts are easy to read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Network(nn.Module):
         return [head(features[:, :9]) for head in self.heads]
 
 
-def communication(method: Method) -> Communication:
+def communication(method: Method) -> RoundCommunication:
     """The scalars that a method sends per client and round, for three tasks and a model of 1,030 parameters."""
     if needs_reference(method):
         method = with_reference(method, (1e6,) * TASKS)
@@ -62,7 +62,7 @@ def communication(method: Method) -> Communication:
     plan = Plan(1, CLIENTS, LocalTraining(steps=1, batch_size=2, learning_rate=1e-6), evaluate_every=0)
     (finished,) = simulate(engine, method, plan)
     scalars = CLIENTS * BYTES_PER_SCALAR
-    return Communication(
+    return RoundCommunication(
         finished.traffic.down // scalars, finished.traffic.up // scalars, engine.layout.d, finished.exchanges
     )
 

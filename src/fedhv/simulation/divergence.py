@@ -1,4 +1,4 @@
-"""When a run has diverged, and what to say of it: the round, the task, what to try."""
+"""Detection of divergence, with an error that names the round, the task and what to try."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from fedhv.support.errors import Diverged, diverged
 
 
 def worst_task(evaluation: Evaluation) -> TaskScore:
-    """The task with the largest test loss; one that is not finite is larger than any."""
+    """The task with the largest test loss. A loss that is not finite counts as the largest."""
     return max(evaluation.tasks, key=lambda task: task.loss if math.isfinite(task.loss) else math.inf)
 
 
 def exploded(loss: float, first: float, factor: float) -> bool:
-    """Whether a loss is more than so many times what it was at first.
+    """Whether a loss is more than `factor` times the first one.
 
-    Losses may be negative, such as likelihoods of densities: the factor is one of their size, above where they began.
+    Losses may be negative, for example negative log-likelihoods of densities. Then the loss may rise above the first
+    one by `factor` − 1 times its absolute value.
     """
     return not loss <= first + (factor - 1) * (abs(first) or 1.0)
 
 
 def check_explosion(evaluation: Evaluation, baseline: float | None, factor: float, number: int) -> float:
-    """Raise where a test loss has run away; returns what later ones are compared with.
+    """Raise if a test loss has exploded. Returns the baseline for later evaluations.
 
     Args:
         evaluation: Of the model after a round.
-        baseline: The largest test loss of the first evaluation; None where this is it.
-        factor: A loss may be so many times as large.
+        baseline: The largest test loss of the first evaluation; None for the first evaluation.
+        factor: The largest allowed ratio to the baseline.
         number: The round.
     """
     worst = worst_task(evaluation)

@@ -1,4 +1,4 @@
-"""Whoever watches a run: a progress bar, a log, nobody."""
+"""Observers of runs, such as progress bars and logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedhv.simulation.record import Round
 
 
 class Progress(NamedTuple):
-    """How far a run of a study is: its label, its finished rounds, all its rounds, its last evaluated round."""
+    """The progress of a run: its label, its finished rounds, all its rounds, its last evaluated round."""
 
     label: str
     done: int
@@ -18,53 +18,53 @@ class Progress(NamedTuple):
 
 
 class Observer:
-    """Follows a run or a study; this one does nothing. Override what you want to know of."""
+    """Receives the events of a run or a study. This one ignores them; subclasses override what they need."""
 
-    def say(self, text: str) -> None:
-        """Something that the user should know."""
+    def message(self, text: str) -> None:
+        """A message for the user."""
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, or goes on after `done` rounds."""
+        """A run starts, or continues after `done` rounds."""
 
     def round(self, round: Round) -> None:
-        """A round is over."""
+        """A round has ended."""
 
     def stop(self) -> None:
-        """The run is over."""
+        """The run has ended."""
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """How far every run is, of a study whose runs go on at the same time."""
+        """The progress of all runs of a study that are computed at the same time."""
 
 
 class Forwarding(Observer):
-    """Passes on what it is told; others change some of it on the way."""
+    """Forwards all events to another observer; subclasses change some of them."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def say(self, text: str) -> None:
-        """Pass it on."""
-        self._observer.say(text)
+    def message(self, text: str) -> None:
+        """Forward the event."""
+        self._observer.message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.start(label, rounds, done)
 
     def round(self, round: Round) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.round(round)
 
     def stop(self) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.stop()
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.runs(states)
 
 
 class Announcing(Forwarding):
-    """Passes on what it is told, and before the first of it says something: where nothing happens, nothing is said."""
+    """Forwards all events, and sends a message before the first one. Without events there is no message."""
 
     def __init__(self, observer: Observer, text: str) -> None:
         super().__init__(observer)
@@ -73,19 +73,19 @@ class Announcing(Forwarding):
     def _announce(self) -> None:
         text, self._text = self._text, ""
         if text:
-            self._observer.say(text)
+            self._observer.message(text)
 
-    def say(self, text: str) -> None:
-        """Pass it on."""
+    def message(self, text: str) -> None:
+        """Forward the event."""
         self._announce()
-        super().say(text)
+        super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._announce()
         super().start(label, rounds, done)
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._announce()
         super().runs(states)

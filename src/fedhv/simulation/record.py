@@ -1,4 +1,4 @@
-"""What a history keeps of a round. The keys of `history.jsonl` are spelt here, and nowhere else."""
+"""The record of a round in the history. The keys of `history.jsonl` are defined here only."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fedhv.support.numbers import is_number
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One round of a run, as one line of its history has it.
+    """One round of a run: one line of its history.
 
     Attributes:
         number: From 1.
-        weights: Those that the round used, not those that it found.
-        downlink_bytes: From the server to all clients.
-        uplink_bytes: From all clients to the server.
-        exchanges: Requests that the server sent.
-        seconds: Wall-clock.
+        weights: The weights that the round used, not those that it computed.
+        downlink_bytes: Bytes from the server to all clients.
+        uplink_bytes: Bytes from all clients to the server.
+        exchanges: The number of requests.
+        seconds: Wall-clock time.
         report: The losses that the clients reported, one for every task.
         slack: How far they are below the reference.
         absent: The tasks, by number, that no client of the cohort has labels of; their last report counts.
         floored: How many slacks were below the floor.
         watch: The slacks that the reference watch found too small.
         raised: The reference that the round raised.
-        weights_kept: Whether the method kept its weights because those that it found were none.
-        refused: Replies that the server left out.
-        attempts: Cohorts that were asked until enough clients answered.
-        evaluation: Of the model after the round, where it was evaluated.
-        extra: What else the method or the engine recorded.
+        weights_kept: Whether the method kept its weights because the computed ones were invalid.
+        refused: The clients that the server left out.
+        attempts: The number of cohorts that were tried.
+        evaluation: The evaluation of the model after the round, if there was one.
+        extra: Other entries of the method or the engine.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Round:
 
     @classmethod
     def read(cls, record: Any) -> Round:
-        """From one line of a history, parsed; anything else is a `ValueError` that says why."""
+        """From one parsed line of a history. Anything else raises a `ValueError` with the reason."""
         found = Fields(record)
         number, weights = found.whole("round", least=1), found.numbers("weights")
         return cls(
@@ -102,7 +102,7 @@ class Round:
         return {key: value for key, value in record.items() if value is not None} | dict(self.extra)
 
     def scalars(self, tasks: Sequence[str]) -> Iterator[tuple[str, float]]:
-        """(name, value) of every number of the round; a list with one number for every task goes by task."""
+        """(name, value) of every number of the round. A list with one number per task is split by task."""
         for key, value in Fields(self.as_dict()).but({"round", "evaluation", "absent"}).items():
             if is_number(value):
                 yield key, float(value)
@@ -122,7 +122,7 @@ def bytes_sent(traffic: Traffic) -> dict[str, int]:
 
 
 def noted(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a round that a method leaves in `State.record`, as arguments of `Round`."""
+    """The entries of `State.record` as arguments of `Round`."""
     found = Fields(dict(record))
     arguments: dict[str, Any] = {key: found.numbers(key) for key in ("report", "slack", "raised") if key in found}
     if "floored" in found:

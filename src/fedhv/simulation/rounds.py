@@ -1,4 +1,4 @@
-"""The round loop: sample a cohort, let the method talk to it, evaluate, count what was sent."""
+"""The round loop: sample a cohort, run the method's round, evaluate, count the traffic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fedhv.support.errors import FedHVError, InputError, diverged
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does, apart from problem and method.
+    """The configuration of a run, apart from problem and method.
 
     Attributes:
         rounds: T.
@@ -46,10 +46,10 @@ class Plan:
         select: How cohorts are drawn.
         evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
-        seed: Of initialisation, cohorts, minibatches and everything else that is random in a run.
-        screening: Which replies the server takes, and how many it needs.
-        faults: How clients fail, for studies of what that does.
-        explosion: A test loss above so many times the largest of the first evaluation is a divergence.
+        seed: The seed of all random draws of the run.
+        screening: The server's bounds on replies and the number of replies that it needs.
+        faults: Simulated client failures.
+        explosion: The run has diverged if a test loss exceeds this multiple of the first evaluation's largest.
     """
 
     rounds: int
@@ -67,7 +67,7 @@ class Plan:
     explosion: float = 1000.0
 
     def local_in(self, t: int) -> LocalTraining:
-        """How clients train in round t, from 0."""
+        """The local training in round t, counted from 0."""
         return replace(self.local, learning_rate=self.local.learning_rate * self.schedule.at(t, self.rounds))
 
     def evaluates(self, number: int) -> bool:
@@ -77,28 +77,28 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRound(Round):
-    """A round that has just ended: what the history keeps of it, and the state after it."""
+    """A round that has just ended: its record for the history, and the state after it."""
 
     state: State
     kept: Kept = field(default_factory=dict)
-    """What the round's clients keep after it, until the run ends."""
+    """The tensors that the round's clients keep until the run ends."""
 
     @property
     def record(self) -> Round:
-        """What the history keeps: a state in memory for every round would be too much."""
+        """The record without the state, which would need too much memory for every round."""
         return Round(**{each.name: getattr(self, each.name) for each in fields(Round)})
 
 
 @dataclass(frozen=True)
 class Assess:
-    """A run waits for the evaluation of a model."""
+    """A run's request for the evaluation of a model."""
 
     model: Tensor
     reference: float
 
 
 Event = Call | Assess | FinishedRound | FedHVError
-"""What a run hands out: something it waits for, a finished round, or why it cannot go on."""
+"""What a run yields: a request, an evaluation to compute, a finished round, or the error that ended it."""
 
 
 def initial_state(engine: Engine, method: Method, seed: int) -> State:
@@ -109,7 +109,7 @@ def initial_state(engine: Engine, method: Method, seed: int) -> State:
 
 @dataclass
 class Tally:
-    """What a round has cost and whom it has left out so far, over all its attempts; what clients keep after it."""
+    """Traffic, exchanges and refused clients of a round over all its attempts, and what clients keep after it."""
 
     traffic: Traffic = field(default_factory=Traffic)
     exchanges: int = 0
@@ -121,7 +121,7 @@ class Tally:
 
 
 Population = int | Callable[[], Sequence[int]]
-"""How many clients there are, or, where they come and go, a way to ask who is there."""
+"""The number of clients, or a function that returns the available ones if clients come and go."""
 
 Sizes = Callable[[Sequence[int]], np.ndarray]
 """How many examples some clients hold."""
@@ -138,7 +138,7 @@ def rounds(
     kept: Kept | None = None,
     sizes: Sizes | None = None,
 ) -> Generator[Event, Any, None]:
-    """The rounds `start + 1` … T of one run, as a conversation with whoever has the clients.
+    """The rounds `start + 1` … T of one run, as a generator of events.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
@@ -161,7 +161,7 @@ def rounds(
         yield FinishedRound(
             number=t + 1,
             state=state,
-            # A method that finds its weights within the round says so in the record.
+            # A method that computes its weights within the round puts them into the record.
             weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
             downlink_bytes=tally.traffic.down,
             uplink_bytes=tally.traffic.up,
@@ -175,7 +175,7 @@ def rounds(
 
 
 def _noted(method: Method, state: State) -> dict[str, Any]:
-    """What the method wants in the history."""
+    """The method's entries for the history."""
     try:
         return noted(state.record)
     except ValueError as error:
@@ -193,7 +193,7 @@ def _play(
     everyone: Kept,
     sizes: Sizes | None,
 ) -> Generator[Event, Any, State]:
-    """Round t, tried with one cohort after the other until enough clients answer; returns the state after it."""
+    """Round t, repeated with new cohorts until there are enough replies; returns the state after it."""
     while True:
         intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average)
         attempt, tally.attempts, tally.statistics = tally.attempts, tally.attempts + 1, None
@@ -241,7 +241,7 @@ def _converse(
     tally: Tally,
     memories: Memories,
 ) -> Generator[Event, Any, State]:
-    """One attempt: the method asks, those of the cohort who are still taking part answer."""
+    """One attempt: the exchanges of the method with the clients of the cohort that have not been refused."""
     replies: Replies | None = None
     while True:
         try:
@@ -263,7 +263,7 @@ def _converse(
 
 
 def _worst_task(state: State, plan: Plan) -> Generator[Event, Any, str]:
-    """Which task is worst at the last good model: where a divergence most likely began."""
+    """The task with the largest loss at the last good model, where a divergence most likely began."""
     evaluation: Evaluation = yield Assess(state.model, plan.evaluation_reference)
     worst = worst_task(evaluation)
     return f"At the last good model task '{worst.name}' has the largest test loss, {worst.loss:.4g}."
@@ -284,12 +284,12 @@ def simulate(
 def simulate_together(
     engine: Engine, runs: Sequence[Generator[Event, Any, None]], between: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[int, FinishedRound | FedHVError]]:
-    """Play several runs in step, so that the engine can answer their requests in one computation.
+    """Advance several runs in step, so that the engine can compute their requests together.
 
-    `between` is called whenever all rounds that have ended together have been handed out, before the next is begun.
+    `between` is called after all rounds that have ended together were yielded, before the next ones start.
 
-    Yields (which run, its finished round), or, as a run's last, why it cannot go on: one run that diverges does not
-    stop the others. The runs may be of different methods: each moves on as soon as what it waits for is there.
+    Yields the number of a run and its finished round, or at the end of a failed run its error. A run that diverges does
+    not stop the others. The runs may have different methods.
     """
     waiting: dict[int, Event] = {}
     seconds = [0.0] * len(runs)
@@ -318,8 +318,9 @@ def simulate_together(
                     answers[i] = engine.evaluate(event.model, event.reference)
             for i, answer in answers.items():
                 _advance(waiting, i, runs[i], answer)
-        for i in present:  # runs that were computed together share the time
-            seconds[i] += (time.perf_counter() - began) / len(present)
+        spent = time.perf_counter() - began
+        for i in present:  # runs that were computed together share the time equally
+            seconds[i] += spent / len(present)
 
 
 def _advance(waiting: dict[int, Event], i: int, run: Generator[Event, Any, None], answer: Any) -> None:

@@ -1,1 +1,1 @@
-"""What knows nothing of learning: errors, numbers, files, the terminal."""
+"""Helpers that do not depend on federated learning: errors, numbers, files, processes, the terminal."""

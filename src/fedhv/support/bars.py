@@ -1,4 +1,4 @@
-"""Progress of work on files: bars on a terminal, and where there is none a line for each."""
+"""Progress of downloads and other work on files: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedhv.support.terminal import say_line
+from fedhv.support.terminal import print_line
 
 Line = Callable[[str, int, int | None, bool], str]
-"""What is said without a terminal of what is worked on, how much of it is done, of how much, and whether it has just
-begun; empty where nothing is."""
+"""The line to print without a terminal, from the item, the amount done, the total, and whether it has just begun. Empty
+if there is nothing to print."""
 
 
 def downloads(quiet: bool = False, console: Console | None = None) -> Bars:
-    """Counts bytes; without a terminal a file is named when it is complete."""
+    """Counts bytes. Without a terminal, one line is printed when a file is complete."""
     return Bars(DownloadColumn(), lambda what, done, total, _: _complete(what, done, total), quiet, console)
 
 
 def counts(quiet: bool = False, console: Console | None = None) -> Bars:
-    """Counts things; without a terminal what takes long is named when it begins."""
+    """Counts items. Without a terminal, one line is printed when the work begins."""
     return Bars(
         MofNCompleteColumn(), lambda what, _, total, first: _begun(what, total) if first else "", quiet, console
     )
@@ -47,7 +47,7 @@ def _begun(what: str, total: int | None) -> str:
 
 
 class Bars:
-    """A bar for everything that is worked on; use as a context manager, and hand `update` to whoever works."""
+    """One bar per item. Use it as a context manager and pass `update` as the progress callback."""
 
     def __init__(self, amount: ProgressColumn, line: Line, quiet: bool, console: Console | None) -> None:
         self._console = console or Console(stderr=True)
@@ -57,17 +57,17 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def update(self, what: str, done: int, total: int | None) -> None:
-        """So much of something is done."""
+        """Record how much of an item is done."""
         if self._quiet:
             return
         first = what not in self._tasks
         if self._bars is None:
             self._tasks[what] = TaskID(0)
             if line := self._line(what, done, total, first):
-                say_line(self._console, line)
+                print_line(self._console, line)
             return
         if first:
-            self._bars.start()  # where nothing happens nothing is shown
+            self._bars.start()  # not before: without work, nothing is shown
             self._tasks[what] = self._bars.add_task(what, total=total)
         self._bars.update(self._tasks[what], completed=done, total=total)
 

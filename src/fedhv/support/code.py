@@ -1,7 +1,7 @@
-"""A digest of what a piece of code computes: it changes when the code changes, not when it is moved or commented.
+"""A digest of code. It changes when the code changes, not when the code is moved or commented.
 
-Functions and classes of a user's own are followed into whatever they use of their own module; those of installed
-libraries are known by their names.
+User functions and classes are followed into the names that they use from their own module. Those of installed
+libraries are identified by their names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
 def digest(*things: Any) -> str:
-    """A short digest of values, functions, classes and objects that are made of them."""
+    """A short digest of values, functions, classes, and objects built from them."""
     found = hashlib.blake2b(digest_size=12)
     for thing in things:
         for part in _parts(thing, {}):
@@ -34,7 +34,7 @@ def digest(*things: Any) -> str:
 
 
 def digest_arrays(arrays: Sequence[Any]) -> str:
-    """A digest of every element of some arrays, with their types and shapes; about a second for a gigabyte."""
+    """A digest of all elements of some arrays, with their types and shapes. It takes about a second per gigabyte."""
     found = hashlib.blake2b(digest_size=16)
     for each in arrays:
         array = np.asarray(each)
@@ -42,20 +42,20 @@ def digest_arrays(arrays: Sequence[Any]) -> str:
         if array.flags.c_contiguous:
             found.update(array.reshape(-1).view(np.uint8).data)
         else:
-            for row in array:  # row by row: a copy of all of it might not fit into memory
+            for row in array:  # row by row: a copy of the whole array may not fit into memory
                 found.update(np.ascontiguousarray(row).tobytes())
     return found.hexdigest()
 
 
 def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """The texts that stand for a thing."""
+    """The texts that represent an object."""
     if isinstance(thing, PLAIN):
         yield repr(thing)
         return
     if id(thing) in seen:
         yield "seen"
         return
-    seen[id(thing)] = thing  # held, so that no other object gets its id
+    seen[id(thing)] = thing  # keep a reference, so that no other object gets its id
     match thing:
         case Mapping():
             for key, value in sorted(thing.items(), key=lambda pair: repr(pair[0])):
@@ -90,7 +90,7 @@ def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _code(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """A function or class: its name where it is installed, else its source and what that uses."""
+    """A function or class: its name if it is installed, otherwise its source and what the source uses."""
     if _installed(thing):
         yield f"{thing.__module__}.{thing.__qualname__}"
         yield from _closure(thing, seen)
@@ -115,7 +115,7 @@ def _code(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _closure(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """The variables that a function carries with it."""
+    """The variables in a function's closure."""
     for cell in getattr(thing, "__closure__", None) or ():
         try:
             yield from _parts(cell.cell_contents, seen)
@@ -137,9 +137,9 @@ def _functions(thing: Any) -> list[FunctionType]:
 
 
 def _source(thing: Any) -> str | None:
-    """The source without comments, docstrings and layout; None where there is no clear one, as of what is typed in."""
+    """The source without comments, docstrings and layout. None if there is no source, as in an interactive session."""
     if thing.__name__ == "<lambda>":
-        return None  # its lines may hold others too
+        return None  # its lines may contain other lambdas
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):  # a lambda inside a larger expression may not parse by itself
@@ -163,7 +163,7 @@ def _bytecode(code: CodeType) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function looks up, in its inner functions too."""
+    """The names that a function and its inner functions look up."""
     inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inner)
 
@@ -175,7 +175,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _installed(thing: Any) -> bool:
-    """Whether code belongs to a library (or to this package), whose version stands for it."""
+    """Whether code belongs to an installed library or to this package; its version identifies it."""
     name = getattr(thing, "__module__", None) or ""
     if name.split(".")[0] in ("fedhv", "builtins", "torch", "numpy"):
         return True

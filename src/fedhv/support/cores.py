@@ -6,9 +6,9 @@ import os
 
 
 def usable_cores() -> int:
-    """The cores that this process is allowed to run on, at least one.
+    """The number of cores that this process may use, at least one.
 
-    `taskset`, containers and batch systems often allow fewer than the machine has: more workers than those would only
+    `taskset`, containers and batch systems often allow fewer cores than the machine has. More workers than cores would
     wait for each other.
     """
     if hasattr(os, "sched_getaffinity"):

@@ -1,4 +1,4 @@
-"""Tables for programs, as CSV."""
+"""Tables as CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, every number with all its digits; an empty field is a value that is not there."""
+    """Rows as CSV. Numbers have all their digits; a missing value is an empty field."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

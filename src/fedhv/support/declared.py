@@ -1,4 +1,4 @@
-"""A dataclass's fields and defaults from its source, for commands that show them without importing its libraries."""
+"""Fields and defaults of a dataclass, read from its source, so that commands can show them without heavy imports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PLAIN = {"ABC", "object"}
 
 
 def declared(place: str) -> dict[str, Any] | None:
-    """The fields of the dataclass at "package.module:Class" with their defaults; the module is not imported.
+    """The fields of the dataclass at "package.module:Class" with their defaults. The module is not imported.
 
-    None where the source does not say them as literals: a default that is computed, a base from somewhere else.
+    None if a default is computed, or if a base class is neither defined nor imported in that module.
     """
     module, _, name = place.partition(":")
     spec = find_spec(module)

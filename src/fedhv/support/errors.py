@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one line that says what was expected, what was found and what to do."""
+"""Errors for users: one line with what was expected, what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -6,57 +6,57 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 LONGEST = 4000
-"""Characters of an error; a quoted value may have millions."""
+"""The largest number of characters in an error. A quoted value may have millions."""
 LONGEST_NAME = 100
-"""Longer names are not compared with known ones: that takes a time that grows with their square."""
+"""Longer names are not compared with known ones, because the comparison takes quadratic time."""
 
 
 class FedHVError(Exception):
-    """Anything FedHV reports to the user without a traceback; the command line exits with `exit_code`."""
+    """An error that is shown without a traceback. The command line exits with `exit_code`."""
 
     exit_code = 1
 
     def __str__(self) -> str:
-        """One line that can be read, whatever it quotes; nothing in it can move a terminal's cursor."""
-        said = _said(self)
-        if len(said) > LONGEST:  # what was expected stands at its beginning, the remedy at its end
-            said = f"{said[: LONGEST - 500]} … {said[-500:]}"
-        return printable(said)
+        """One readable line, without control characters, whatever it quotes."""
+        text = _text(self)
+        if len(text) > LONGEST:  # keep the beginning (what was expected) and the end (what to do)
+            text = f"{text[: LONGEST - 500]} … {text[-500:]}"
+        return printable(text)
 
 
 def printable(text: str) -> str:
-    """Text in one line that can be read: nothing in it can break the line or move a terminal's cursor."""
+    """Text as one readable line: line breaks and control characters are replaced."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return str(error.args[0]) if len(error.args) == 1 else " ".join(map(str, error.args))
 
 
 class InputError(FedHVError, ValueError):
-    """The input is wrong: a name, a value, a file. Nothing was written."""
+    """Invalid input: a name, a value or a file. Nothing was written."""
 
     exit_code = 2
 
 
 class Interrupted(FedHVError):
-    """The user stopped a command; a run can be resumed."""
+    """The user stopped a command. A run can be resumed."""
 
     exit_code = 130
 
 
 class Diverged(FedHVError):
-    """A run whose numbers have run away; its last good state is kept."""
+    """A run has diverged. Its last good state is kept."""
 
 
 def diverged(what: str, where: str = "") -> Diverged:
-    """A run whose numbers are no longer finite; `where` says more, as a sentence."""
+    """The error for values that are no longer finite; `where` is a sentence with details."""
     remedy = "Lower the method's local_lr or server_lr."
     return Diverged(f"{what} no longer finite: the run has diverged. {remedy}{' ' + where if where else ''}")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what is at the bottom of it: compilers and recorders wrap what stops them."""
+    """An error and the chain of its causes. Compilers wrap the errors that they meet."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -64,12 +64,12 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error of this kind is at the bottom of another."""
+    """Whether an error, or one of its causes, is of this type."""
     return any(isinstance(cause, kind) for cause in causes(error))
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
-    """An unknown name, with the nearest known one suggested; all of them are shown after `prefix`."""
+    """The error for an unknown name. It suggests the nearest known name, or lists all; `prefix` precedes each name."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= LONGEST_NAME else []
     name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"

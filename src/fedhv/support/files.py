@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writing of files, and locks on folders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fedhv.support.errors import FedHVError, InputError
 
 
 def write_atomic(path: Path, content: str | bytes, previous: Path | None = None) -> None:
-    """Write beside, flush to disk, then rename: a reader sees the old file or the new one, never a half.
+    """Write a temporary file, flush it to disk, then rename it: a reader sees the old file or the new one.
 
-    Where `previous` is given, the old file is kept under this name, once the new one is safely on the disk.
+    If `previous` is given, the old file is kept under that name once the new one is on disk.
     """
     try:
         with replacing(path, previous) as file:
@@ -29,19 +29,19 @@ def write_atomic(path: Path, content: str | bytes, previous: Path | None = None)
 
 @contextmanager
 def replacing(path: Path, previous: Path | None = None) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` at the end; after an exception nothing has changed."""
+    """A file to write that replaces `path` at the end. After an exception, `path` is unchanged."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes private files
+        os.chmod(temporary, 0o644)  # mkstemp creates private files
         if previous is not None and path.exists():
             os.replace(path, previous)
         os.replace(temporary, path)
     except BaseException:
-        with suppress(OSError):  # a folder that vanished took the file with it
+        with suppress(OSError):  # the folder may have been removed
             os.unlink(temporary)
         raise
     _sync_folder(path.parent)
@@ -51,31 +51,31 @@ _LEFT_OVER = re.compile(r"\.[\w-]+\.(toml|json|jsonl|safetensors)-[a-z0-9_]{8}")
 
 
 def left_over(name: str) -> bool:
-    """Whether a file is what `write_atomic` leaves behind when its process is killed: the beginning of another."""
+    """Whether a file is a temporary file of `write_atomic` whose process was killed."""
     return _LEFT_OVER.fullmatch(name) is not None
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes have left of files they were writing; only for who has the folder's lock."""
-    with suppress(OSError):  # they are in nobody's way
+    """Remove temporary files of killed processes. The caller must have the folder's lock."""
+    with suppress(OSError):  # leftover files do no harm
         for name in os.listdir(folder):
             if left_over(name):
                 os.unlink(folder / name)
 
 
 def cannot_write(path: Path | str, error: OSError) -> FedHVError:
-    """A file that cannot be written, with what to do about it."""
+    """The error for a file that cannot be written, with what to do."""
     remedy = {
-        errno.ENOSPC: " Free some space and go on with --resume.",
-        errno.EDQUOT: " Free some of your quota and go on with --resume.",
-        errno.EROFS: " Make the disk writable and go on with --resume.",
+        errno.ENOSPC: " Free some space and continue with --resume.",
+        errno.EDQUOT: " Free some of your quota and continue with --resume.",
+        errno.EROFS: " Make the disk writable and continue with --resume.",
         errno.ENOENT: " Has the folder been removed?",
     }.get(error.errno or 0, "")
     return FedHVError(f"{path} could not be written: {error.strerror or error}.{remedy}")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a loss of power; not every file system can, and the file itself is safe by then."""
+    """Make a rename survive a power failure, if the file system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -85,7 +85,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """The folder, made if need be; a place that cannot be written is bad input."""
+    """The folder, created if necessary. A folder that cannot be written is invalid input."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -102,7 +102,7 @@ _locks: set[int] = set()
 
 
 def _leave_locks() -> None:
-    """In a process that was just forked: a lock is its parent's alone, or it would outlive the parent's death."""
+    """Called in a forked process: release the parent's locks, which would otherwise survive the parent."""
     for handle in _locks:
         os.close(handle)
     _locks.clear()
@@ -113,7 +113,7 @@ os.register_at_fork(after_in_child=_leave_locks)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep every other process out of a folder; the lock goes with the process, however that ends."""
+    """Lock a folder against other processes. The lock ends with the process."""
     try:
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A user's own method or benchmark, named as "package.module:name"."""
+"""User methods and benchmarks, named "package.module:name"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedhv.support.errors import InputError
 
 
 def import_object(path: str, kind: str) -> Any:
-    """The object at "package.module:name"; modules in the working directory are found too."""
+    """The object at "package.module:name". The working directory is searched as well."""
     module, _, name = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:

@@ -1,4 +1,4 @@
-"""JSON that others may have written: read within limits, and refused in one line."""
+"""JSON files, read with limits on size and depth; invalid ones give a one-line error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 64_000_000
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object; anything else, too deep or too large, is a `ValueError` that says why."""
+    """A JSON object. Anything else, or one that is too deep or too large, raises a `ValueError` with the reason."""
     if len(text) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     try:
@@ -28,14 +28,14 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; `OSError` where it cannot be read, `ValueError` where it is something else."""
+    """The JSON object in a file. Raises `OSError` if it cannot be read and `ValueError` if it is not a JSON object."""
     if path.stat().st_size > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     return parse_object(path.read_bytes())
 
 
 def write_object(path: Path, value: Mapping[str, Any]) -> None:
-    """A JSON document for people and programs, whole or not at all."""
+    """Write a JSON document atomically."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

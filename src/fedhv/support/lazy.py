@@ -1,4 +1,4 @@
-"""Imports that wait until they are needed, so that commands which compute nothing do not load PyTorch."""
+"""Lazy imports, so that commands which compute nothing do not load PyTorch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package (PEP 562) whose names are imported at their first use.
+    """`__getattr__` and `__dir__` of a package (PEP 562) whose names are imported at first use.
 
     Args:
         package: The package's `__name__`.
-        homes: For every module the names that it defines. None of them may be the name of a submodule of `package`,
-            which the import system would put in its place.
+        homes: The names that each module defines. None of them may be the name of a submodule of `package`: the import
+            system would replace it by the submodule.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
@@ -34,7 +34,7 @@ def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[
 
 
 class Registry(Mapping[str, T]):
-    """Objects by name, each at "package.module:name" and imported when it is looked up."""
+    """Objects by name. Each is at "package.module:name" and is imported when it is looked up."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self.places = dict(places)

@@ -1,4 +1,4 @@
-"""How much memory processes hold for themselves."""
+"""Private memory of processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def held_memory(others: Iterable[int] = ()) -> int:
-    """Bytes that this process and others (by process id) hold and share with nobody.
+    """The private (unshared) bytes of this process and of others, given by process id.
 
-    Where the system does not tell (it does on Linux), what this process has held at most, shared or not.
+    Systems other than Linux do not report this; there it is the peak memory of this process, shared memory included.
     """
     try:
         return sum(_private(process) for process in ("self", *map(str, others)))

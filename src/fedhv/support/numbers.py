@@ -1,4 +1,4 @@
-"""What counts as a number in somebody's file or arguments."""
+"""Checks of numbers in files and arguments."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fedhv.support.errors import InputError
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whole or not; true and false are none, although Python counts with them."""
+    """Whether a value is an integer or a float. Booleans are not numbers here."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: object) -> TypeGuard[SupportsIndex]:
-    """A whole number, NumPy's too."""
+    """Whether a value is an integer of Python or NumPy."""
     return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
 def as_seed(value: Any) -> int:
-    """A run's seed: a whole number from 0, NumPy's too."""
+    """A run's seed: a non-negative integer of Python or NumPy."""
     seed = operator.index(value) if is_whole(value) else -1
     if seed < 0:
         raise InputError(f"A seed should be a whole number from 0. Found {value!r}.")

@@ -1,7 +1,7 @@
-"""Worker processes that answer tasks: one pool for a study's runs and for a round's clients.
+"""A pool of worker processes, used for the runs of a study and for benchmarks.
 
-Every worker has a pipe of its own and shares no queue and no lock with the others, so it can be stopped at any time
-without harm to the rest.
+Every worker has its own pipe. Workers share no queue and no lock, so one can be stopped at any time without affecting
+the others.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from fedhv.support.signals import blocked
 ATTEMPTS = 3
 SECONDS_BETWEEN_TICKS = 0.25
 SECONDS_BETWEEN_CHECKS = 1.0
-"""How soon a worker notices that its parent is gone."""
+"""Seconds between two checks of a worker that its parent is alive."""
 SECONDS_TO_STOP = 10.0
-"""How long its task then has to save what it has."""
+"""Seconds that its task has to save its results if the parent has died."""
 
 Answer = Callable[[Any], Any]
 
 
 def can_fork() -> bool:
-    """Whether workers can inherit what the program has in memory."""
+    """Whether the system can fork, so that workers inherit the program's memory."""
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-# --- the program's side -----------------------------------------------------------------------------------
+# --- in the parent process --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -46,22 +46,22 @@ class _Worker:
     process: Any
     connection: Connection
     task: int | None = None
-    """What it works on; None while it is idle."""
+    """The number of its current task; None while it is idle."""
 
 
 class Pool:
-    """Processes that answer tasks. They start with the first task and stay until `close`.
+    """Processes that compute tasks. They start with the first task and run until `close`.
 
     Args:
-        start: Called in every worker before its first task; returns the function that answers a task. A forked worker
-            inherits what `start` refers to, a spawned one receives it pickled.
+        start: Called in every worker before its first task; returns the function that computes a task. A forked worker
+            inherits `start`, a spawned worker receives it pickled.
         count: The number of workers.
-        fork: Whether workers are forked; otherwise they are spawned, which every system can do and CUDA needs.
-        graceful: Whether a task that runs when the pool closes ends with KeyboardInterrupt and is waited for, because
-            it saves its work; otherwise its worker is killed. Only graceful workers may start processes themselves.
-        warn: Called with a sentence when a worker died and its task is repeated.
-        remedy: A sentence for the error about a task that ended its worker every time.
-        attempts: A task whose worker died is given to another worker, until this many have died.
+        fork: Whether workers are forked. Otherwise they are spawned, which works on every system and with CUDA.
+        graceful: Whether a running task is interrupted with KeyboardInterrupt and awaited when the pool closes, so that
+            it can save its results. Otherwise its worker is killed. Only graceful workers may start processes.
+        warn: Called with a message when a worker died and its task is repeated.
+        remedy: What to do, for the error about a task whose worker died in every attempt.
+        attempts: How often a task is tried if its worker dies.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class Pool:
         name: Callable[[int], str] = "Task {}".format,
         tick: Callable[[], None] = lambda: None,
     ) -> Iterator[Any]:
-        """The answers to tasks 0 … count − 1, in this order. An exception in a worker is raised here.
+        """The results of tasks 0 … count − 1, in this order. An exception in a worker is raised here.
 
         Args:
-            task: Makes the task with this number when a worker is free for it, and again where a worker died on it.
+            task: Returns the task with this number. Called when a worker is free, and again after a worker died.
             count: The number of tasks.
-            ahead: A task is given out only when fewer than this many others before it wait for their answer to be
-                taken; by default there is no limit.
-            name: What messages call a task.
+            ahead: How many tasks may be started or finished before the caller has read the first of their results; no
+                limit by default.
+            name: The name of a task in messages.
             tick: Called a few times a second.
         """
         waiting = list(range(count))
@@ -107,11 +107,11 @@ class Pool:
             for due in range(count):
                 while due not in answers:
                     limit = count if ahead is None else due + ahead
-                    self._hire(min(self._count, count))
+                    self._start_workers(min(self._count, count))
                     for worker in self._workers:
                         if worker.task is None and waiting and waiting[0] < limit:
                             worker.task = waiting.pop(0)
-                            with suppress(OSError):  # that it died while idle is noticed below
+                            with suppress(OSError):  # a worker that died while idle is detected below
                                 worker.connection.send(task(worker.task))
                     for worker in self._ready():
                         assert worker.task is not None
@@ -135,19 +135,19 @@ class Pool:
                 yield answers.pop(due)
         finally:
             if any(worker.task is not None for worker in self._workers):
-                self.close()  # or answers that nobody awaits would be taken for those of the next tasks
+                self.close()  # pending answers must not be read as answers to the next tasks
 
     def ask(self, task: Any, name: str = "The task") -> Any:
-        """The answer to a single task."""
+        """The result of a single task."""
         (answer,) = self.results(lambda _: task, 1, name=lambda _: name)
         return answer
 
-    def _hire(self, count: int) -> None:
+    def _start_workers(self, count: int) -> None:
         """Start workers until there are this many."""
         while len(self._workers) < count:
-            with self._sigint_blocked():  # Ctrl-C reaches every process of a terminal; workers start without it
+            with self._sigint_blocked():  # Ctrl-C goes to every process of a terminal; workers start without it
                 here, there = self._context.Pipe()
-                # A forked worker inherits the program's ends of all pipes: it closes them, or none would ever break.
+                # A forked worker inherits the parent's pipe ends and closes them; otherwise no pipe would ever break.
                 inherited = [*(worker.connection for worker in self._workers), here] if self._forks else []
                 process = self._context.Process(
                     target=_work,
@@ -159,7 +159,7 @@ class Pool:
                 self._workers.append(_Worker(process, here))
 
     def _ready(self) -> list[_Worker]:
-        """The workers that have answered or died, within a moment."""
+        """The workers that have answered or died, after a short wait."""
         busy = {id(worker.connection): worker for worker in self._workers if worker.task is not None}
         found = wait([worker.connection for worker in busy.values()], timeout=SECONDS_BETWEEN_TICKS)
         return [busy[id(connection)] for connection in found]
@@ -181,7 +181,7 @@ class Pool:
                 worker.connection.close()
             for worker in workers:
                 worker.process.join()
-        finally:  # a second Ctrl-C waits for nothing
+        finally:  # a second Ctrl-C kills the workers at once
             for worker in workers:
                 worker.process.kill()
                 worker.process.join()
@@ -194,12 +194,12 @@ class Pool:
     @contextmanager
     def _sigint_blocked(self) -> Iterator[None]:
         if not self._forks and hasattr(signal, "pthread_sigmask"):
-            ensure_running()  # Python's own helper process: its start would end the blocking
+            ensure_running()  # Python's resource tracker: starting it later would unblock the signal
         with blocked([signal.SIGINT]):
             yield
 
 
-# --- a worker's side --------------------------------------------------------------------------------------
+# --- in a worker ------------------------------------------------------------------------------------------
 
 
 class _State:
@@ -209,10 +209,10 @@ class _State:
 def _work(
     connection: Connection, inherited: Sequence[Connection], parent: int, start: Callable[[], Answer], graceful: bool
 ) -> None:
-    """Answer one task after the other until the program closes the pipe, or is gone."""
+    """Compute one task after the other until the parent closes the pipe or dies."""
     for each in inherited:
         each.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program hears Ctrl-C and stops its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -225,13 +225,13 @@ def _work(
             answers.append(start())
         return answers[0](task)
 
-    with suppress(EOFError, OSError, KeyboardInterrupt):  # the pipe is closed, or a task ended as it was stopped
+    with suppress(EOFError, OSError, KeyboardInterrupt):  # the pipe is closed, or a task was interrupted
         while True:
             connection.send(_answered(answer, connection.recv(), state, graceful))
 
 
 def _answered(answer: Answer, task: Any, state: _State, graceful: bool) -> tuple[bool, Any]:
-    """Whether a task was answered, and its answer or the exception that it ended with."""
+    """Whether a task succeeded, and its result or its exception."""
     state.busy = graceful
     try:
         if graceful:
@@ -240,9 +240,9 @@ def _answered(answer: Answer, task: Any, state: _State, graceful: bool) -> tuple
     except FedHVError as error:
         return False, error
     except BaseException as error:
-        # Python's own exceptions can be sent through a pipe; others perhaps not.
+        # Builtin exceptions can be pickled; others may not.
         sent = error if type(error).__module__ == "builtins" else RuntimeError(f"{type(error).__name__}: {error}")
-        sent.add_note(traceback.format_exc())  # where it happened, which the program cannot see
+        sent.add_note(traceback.format_exc())  # the traceback itself is not sent
         return False, sent
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -254,7 +254,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end_with_parent(parent: int, state: _State) -> None:
-    """Stop soon after the program is gone without having closed the pool: it was killed."""
+    """Stop soon after the parent has died without closing the pool."""
     while os.getppid() == parent:
         time.sleep(SECONDS_BETWEEN_CHECKS)
     if state.busy:

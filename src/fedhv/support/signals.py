@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that take effect later: what must not be interrupted in the middle is finished first."""
+"""Deferred signals: SIGINT (Ctrl-C) and SIGTERM take effect at the end of a block."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 1.0
-"""Seconds after which a second signal is handled at once. Before, it is the first one sent again: `timeout` signals a
-process and then its group."""
+"""Seconds after which a second signal is handled at once. An earlier one counts as a repetition of the first: `timeout`
+signals a process and then its group."""
 
 
 @contextmanager
-def held_back(wait: bool = True, patience: float = math.inf) -> Iterator[Held]:
-    """Ctrl-C and SIGTERM wait until `Held.handle` is called or the end; then they do what they would have done.
+def deferred_signals(wait: bool = True, patience: float = math.inf) -> Iterator[DeferredSignals]:
+    """Defer SIGINT and SIGTERM until `DeferredSignals.handle` is called or the block ends; then handle them as usual.
 
-    If an exception ends the block, they are dropped. Outside the main thread, which alone receives signals, nothing
-    changes.
+    If an exception ends the block, deferred signals are dropped. Only the main thread receives signals; in other
+    threads this does nothing.
 
     Args:
-        wait: Whether they wait at all; for callers with whom it depends.
-        patience: A signal that comes this many seconds after the first is handled at once.
+        wait: Whether to defer at all.
+        patience: A signal that arrives this many seconds after the first is handled at once.
     """
-    held = Held(patience)
+    held = DeferredSignals(patience)
     if not wait or threading.current_thread() is not threading.main_thread():
         yield held
         return
@@ -40,8 +40,8 @@ def held_back(wait: bool = True, patience: float = math.inf) -> Iterator[Held]:
     held.handle()
 
 
-class Held:
-    """The signals that wait."""
+class DeferredSignals:
+    """The signals that have arrived in a block."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -51,11 +51,11 @@ class Held:
 
     @property
     def pending(self) -> bool:
-        """Whether any waits."""
+        """Whether a signal has arrived."""
         return bool(self._came)
 
     def handle(self) -> None:
-        """Let the program do what it does about the signals that wait: most often, raise KeyboardInterrupt."""
+        """Handle the signals that have arrived; this usually raises KeyboardInterrupt."""
         if not self._came:
             return
         numbers, holding = list(self._came), bool(self._before)
@@ -93,7 +93,7 @@ class Held:
 
 @contextmanager
 def blocked(numbers: Iterable[int]) -> Iterator[None]:
-    """These signals come afterwards, where the system can do that; processes that are started meanwhile inherit it."""
+    """Block these signals until the end, if the system supports it. Processes started inside inherit the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

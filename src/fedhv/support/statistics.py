@@ -1,4 +1,4 @@
-"""Mean ± sample standard deviation over seeds, differences by seed, and who is best, by unrounded means."""
+"""Mean ± sample standard deviation over seeds, paired differences, and ranks by unrounded means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of several runs; one run has none, nor have runs that are not all finite."""
+    """Mean and sample standard deviation over runs. The deviation is None for one run or non-finite values."""
 
     mean: float
     deviation: float | None
@@ -18,7 +18,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of one value for every run."""
+        """From one value per run."""
         if not all(map(math.isfinite, values)):
             return cls(sum(values) / len(values), None, len(values))
         try:
@@ -35,13 +35,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean of differences between pairs of runs, and Student's confidence interval for it.
+    """The mean difference between pairs of runs, and its Student confidence interval.
 
     Attributes:
         mean: Of the differences.
-        low: Where the interval begins.
-        high: Where it ends.
-        count: How many pairs there are.
+        low: The lower end of the interval.
+        high: The upper end.
+        count: The number of pairs.
     """
 
     mean: float
@@ -61,12 +61,12 @@ class Paired:
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        """The mean, and where the interval begins and ends."""
+        """The mean, and both ends of the interval."""
         return self.mean, self.low, self.high
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 

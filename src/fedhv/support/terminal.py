@@ -1,4 +1,4 @@
-"""What lines and tables on a terminal have in common."""
+"""Helpers for lines and tables on a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rich.table import Table
 UNLIMITED = 1_000_000
 
 
-def say_line(console: Console, text: str) -> None:
-    """A line as it is: names in square brackets are no markup, and a path is not broken in two."""
+def print_line(console: Console, text: str) -> None:
+    """Print a line unchanged: square brackets are not markup, and long paths are not wrapped."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def natural_width(table: Table) -> int:
-    """How wide a table is where nothing limits it."""
+    """The width of a table without a limit."""
     return Console(width=UNLIMITED).measure(table).maximum

@@ -1,4 +1,4 @@
-"""Frozen dataclasses to TOML and back; an unknown key is an error that names the nearest known one."""
+"""Frozen dataclasses to TOML and back. The error for an unknown key suggests the nearest known one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 class TOMLError(ValueError):
-    """Text that is no TOML, or more than is read."""
+    """Invalid TOML, or TOML beyond the limits on size and depth."""
 
 
 LARGEST = 16_000_000
-"""A setting that lists a million clients is smaller than this many bytes; what is larger is some other file."""
+"""The largest size in bytes. A setting that lists a million clients is smaller."""
 
 DEEPEST = 32
-"""No key has more parts; Python's parser takes a time that grows with their square."""
+"""The largest number of parts of a key. Python's parser takes quadratic time."""
 
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def read_text(text: str) -> dict[str, Any]:
-    """TOML text as nested tables; `TOMLError` where it is something else."""
+    """TOML text as nested tables. Raises `TOMLError` if it is invalid."""
     if _DEEP_KEY.search(text):
         raise TOMLError(f"a key of more than {DEEPEST} parts")
     try:
@@ -60,7 +60,7 @@ def read_text(text: str) -> dict[str, Any]:
 
 
 def write(tables: Mapping[str, Any], comment: str = "") -> str:
-    """TOML text of nested tables; None is left out, since TOML has no such value."""
+    """TOML text of nested tables. None is left out, because TOML has no such value."""
     lines = [f"# {line}" for line in comment.splitlines()]
     _write_table(tables, (), lines)
     return "\n".join(lines).strip() + "\n"
@@ -87,7 +87,7 @@ def value_text(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return repr(int(value))  # NumPy's numbers count as Python's, but call themselves something else
+            return repr(int(value))  # NumPy's numbers have another repr
         case float():
             return repr(float(value))
         case str():
@@ -106,7 +106,7 @@ def as_tables(value: Any) -> dict[str, Any]:
 
 
 def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """A dataclass from nested tables, every key and type checked."""
+    """A dataclass from nested tables. Every key and type is checked."""
     hints = typing.get_type_hints(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}
     values = {}

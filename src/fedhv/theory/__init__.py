@@ -1,4 +1,4 @@
-"""The paper's theory as functions: every bound computable, each named after the result it implements."""
+"""The paper's theory as functions, one per result, and `fedhv diagnose`."""
 
 from fedhv.theory.barrier import (
     barrier_level,

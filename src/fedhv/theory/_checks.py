@@ -1,4 +1,4 @@
-"""The assumptions behind every formula, checked at the door and named when they do not hold."""
+"""Checks of the assumptions of the formulas, with errors that name the violated one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def safe_losses(losses: Vector, reference: Vector) -> tuple[np.ndarray, np.ndarr
 
 
 def gradients(task_gradients: Any, tasks: int | None = None) -> Any:
-    """An m × d matrix of task gradients, finite, left in the kind it came in."""
+    """An m × d matrix of finite task gradients, of the same kind as the argument."""
     j = task_gradients if isinstance(task_gradients, Tensor) else array(task_gradients)
     if j.ndim != 2 or j.shape[0] == 0 or (tasks is not None and j.shape[0] != tasks):
         rows = "one row per task" if tasks is None else f"one row per task ({tasks})"

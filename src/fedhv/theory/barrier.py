@@ -1,4 +1,4 @@
-r"""$\Phi$ as a barrier, its value and the smallest slack: Lemma "Barrier level set and slack floor"."""
+r"""$\Phi$ as a barrier, its value and the smallest slack: Lemma A.11, "Barrier level set and slack floor"."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def barrier_level(slack: Vector) -> float:
 
 
 def slack_floor(value: float, caps: Vector) -> float:
-    r"""The slack that a value of $\Phi$ guarantees to every task, equation (appendix-slack-floor).
+    r"""The slack that a value of $\Phi$ guarantees to every task, Eq. (23).
 
     $$ \min_i s_i(\theta) \ge e^{-\Phi(\theta)} / R_{\max}(S). $$
 
-    Equality where every slack but the smallest equals its cap and the smallest belongs to the smallest cap; for
-    one task, always.
+    Equality holds if every slack except the smallest equals its cap and the smallest slack has the smallest cap. For
+    one task it always holds.
     """
     return float(np.exp(-value - log_largest_product(caps)))
 
 
 def barrier_sandwich(slack: Vector, caps: Vector) -> tuple[float, float]:
-    r"""The two sides of $\psi - \log R_{\max}(S) \le \Phi \le m\psi$, equation (barrier-sandwich).
+    r"""The two sides of $\psi - \log R_{\max}(S) \le \Phi \le m\psi$, Eq. (24).
 
     The right side is attained by equal slacks, the left as in `slack_floor`.
     """
@@ -45,9 +45,9 @@ def barrier_sandwich(slack: Vector, caps: Vector) -> tuple[float, float]:
 
 
 def loss_ceiling(value: float, reference: Vector) -> np.ndarray:
-    r"""What $\Phi(\theta) \le B$ says of every loss: $f_i \le r_i - e^{-B}/R_{\max}(r)$.
+    r"""The bound on every loss from $\Phi(\theta) \le B$: $f_i \le r_i - e^{-B}/R_{\max}(r)$.
 
-    Proposition "Minimum-slack control".
+    Proposition 4.4, "Minimum-slack control".
     """
     r = positive_vector("reference", reference)
     return np.asarray(r - slack_floor(value, r))

@@ -1,4 +1,4 @@
-r"""Was the reference safe? Theorem "Conditional self-certification of reference safety".
+r"""Was the reference safe? Theorem A.15, "Conditional self-certification of reference safety".
 
 From a safe start and bounded stochastic gradients, two inequalities certify that with probability $1 - \delta$
 every round starts with all true slacks at least $\rho$ and keeps them at least $\rho/2$ throughout.
@@ -90,7 +90,7 @@ class Certificate:
 def certify(
     problem: ProblemConstants, steps: StepSizes, horizon: int, delta: float, margin: float | None = None
 ) -> Certificate:
-    r"""Evaluate the conditions (round-buffer-condition) and (reference-safety-budget).
+    r"""Evaluate the conditions of Eqs. (25) and (26).
 
     $$ \Phi(\theta^0) + T\mu(\rho) + (D(\rho) + \mu(\rho))\sqrt{2T\log(1/\delta)}
        \le \log\frac{1}{\rho R_r}, \qquad R_r = \max_i \prod_{j \ne i} r_j. $$
@@ -100,7 +100,7 @@ def certify(
         steps: The step sizes.
         horizon: $T$.
         delta: $\delta \in (0, 1)$.
-        margin: $\rho$. By default the largest that can be certified or, where none can, the nearest to it.
+        margin: $\rho$. By default the largest that can be certified or, if there is none, the nearest to it.
     """
     whole("horizon", horizon)
     probability("delta", delta)
@@ -124,7 +124,7 @@ def certify(
 
 
 def round_excursion(problem: ProblemConstants, steps: StepSizes) -> float:
-    r"""$\Delta_{\max} = \eta_\ell K G_{\rm sg}\max\{1, \eta_g\}$: Lemma "Round-excursion buffer"."""
+    r"""$\Delta_{\max} = \eta_\ell K G_{\rm sg}\max\{1, \eta_g\}$: Lemma A.13, "Round-excursion buffer"."""
     return steps.local * _gradient_bound(problem) * max(1.0, steps.server_lr)
 
 
@@ -140,7 +140,7 @@ def smallest_margin(problem: ProblemConstants, steps: StepSizes) -> float:
 
 
 def mean_drift(problem: ProblemConstants, steps: StepSizes, margin: float) -> float:
-    r"""$\mu(\rho)$ of Theorem reference-safety-certificate: the most by which a round raises $\Phi$ in the mean.
+    r"""$\mu(\rho)$ of Theorem A.15: the most by which a round raises $\Phi$ in the mean.
 
     $$ \mu(\rho) = \frac{mG_{\max}}{\rho}\Big(\eta_{\rm eff}G_{\max}
        + \tfrac12\eta_g\eta_\ell^2K^2L_wG_{\rm sg}\Big)
@@ -152,7 +152,7 @@ def mean_drift(problem: ProblemConstants, steps: StepSizes, margin: float) -> fl
 
 
 def largest_increment(problem: ProblemConstants, steps: StepSizes, margin: float) -> float:
-    r"""$D(\rho)$, the most by which $\Phi$ changes in a round: Theorem reference-safety-certificate.
+    r"""$D(\rho)$, the most by which $\Phi$ changes in a round: Theorem A.15.
 
     $$ D(\rho) = \frac{2mG_{\max}}{\rho}\eta_{\rm eff}G_{\rm sg}
        + \tfrac12L_\Phi(\rho/2)\,\eta_{\rm eff}^2G_{\rm sg}^2. $$
@@ -163,9 +163,9 @@ def largest_increment(problem: ProblemConstants, steps: StepSizes, margin: float
 
 
 def largest_horizon(problem: ProblemConstants, steps: StepSizes, delta: float, margin: float | None = None) -> int:
-    r"""The largest $T$ that can be certified, at the given $\rho$ or the best one; zero where no round can.
+    r"""The largest $T$ that can be certified, at the given $\rho$ or the best one; zero if there is none.
 
-    What is spent grows with $T$, so bisection finds it.
+    The left side grows with $T$, so bisection finds it.
     """
     probability("delta", delta)
 
@@ -203,7 +203,7 @@ def largest_margin(problem: ProblemConstants, steps: StepSizes, horizon: int, de
 
 
 def azuma_bound(level: float, increment: float, horizon: int) -> float:
-    r"""Lemma "Maximal Azuma inequality" for a supermartingale from zero with steps of at most c.
+    r"""Lemma A.14, "Maximal Azuma inequality" for a supermartingale from zero with steps of at most c.
 
     $$ \mathbb P\Big(\max_{t \le T} Y_t \ge \lambda\Big) \le \exp\Big(-\frac{\lambda^2}{2Tc^2}\Big). $$
     """
@@ -241,7 +241,7 @@ def _deviation(horizon: int, delta: float) -> float:
 def _gradient_bound(problem: ProblemConstants) -> float:
     if problem.gradient_bound is None:
         raise InputError(
-            "Parameter `gradient_bound` should be given, for the certificate rests on bounded gradients. "
+            "Parameter `gradient_bound` should be given, because the certificate needs bounded gradients. "
             "Found `gradient_bound = None`."
         )
     return problem.gradient_bound

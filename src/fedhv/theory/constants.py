@@ -1,4 +1,4 @@
-r"""What the theory needs to know about a problem and a run: one number per symbol of the paper."""
+r"""The constants of a problem and a run that the theory uses: one number per symbol of the paper."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class ProblemConstants:
     r"""The constants of the paper's assumptions, checked against them. Vectors hold one number per task.
 
     Attributes:
-        smoothness: $L_i$: every client's $f_i^{(k)}$ is nonnegative and $L_i$-smooth (Assumption smooth).
+        smoothness: $L_i$: every client's $f_i^{(k)}$ is nonnegative and $L_i$-smooth (Assumption A.2).
         reference: $r_i$, the fixed reference.
         initial_losses: $f_i(\theta^0)$.
         clients: $N$.
-        cohort: $M = pN$, sampled uniformly without replacement (Assumption uniform-aggregation).
+        cohort: $M = pN$, sampled uniformly without replacement (Assumption A.1).
         gradient_noise: $\sigma_i$: minibatch gradients have variance at most $\sigma_i^2$.
-        heterogeneity: $\zeta_i$: client gradients differ by $\zeta_i^2$ in mean square (Assumption hetero).
-        loss_spread: $\omega_i$, the spread of the losses between clients (Assumption objective-reports).
+        heterogeneity: $\zeta_i$: client gradients differ by $\zeta_i^2$ in mean square (Assumption A.3).
+        loss_spread: $\omega_i$, the spread of the losses between clients (Assumption A.18).
         report_noise: $\tau_i$, the noise of reports within clients; zero for full reports.
-        margin: $\rho$, the safe margin: all true slacks on the horizon are at least this (Assumption slack).
+        margin: $\rho$, the safe margin: all true slacks on the horizon are at least this (Assumption A.4).
         floor: $\rho_{\rm clip} \le \rho$, the numerical floor of the weights; the margin itself by default.
         gradient_bound: $G_{\rm sg}$, an almost-sure bound on weighted stochastic gradients (certificate alone).
     """
@@ -95,7 +95,7 @@ class ProblemConstants:
             )
 
     def replace(self, **changes: Any) -> ProblemConstants:
-        """The same problem with some constants changed: what would a larger cohort buy?"""
+        """The same problem with some constants changed, for example with a larger cohort."""
         return dataclasses.replace(self, **changes)
 
     @property
@@ -108,7 +108,7 @@ class ProblemConstants:
         r"""$\rho$; an error where no margin was given."""
         if self.margin is None:
             raise InputError(
-                "Parameter `margin` should be given, for the bound rests on a safe reference. Found `margin = None`."
+                "Parameter `margin` should be given, because the bound needs a safe reference. Found `margin = None`."
             )
         return self.margin
 
@@ -159,7 +159,7 @@ class ProblemConstants:
 
     @property
     def drift_gradient(self) -> float:
-        r"""$\bar G^2 = 2(G_{\max}^2 + 4Q)$ with $Q = \zeta^2 + \Sigma^2$: Lemma grad2-derived."""
+        r"""$\bar G^2 = 2(G_{\max}^2 + 4Q)$ with $Q = \zeta^2 + \Sigma^2$: Lemma A.30."""
         return 2 * (self.largest_gradient**2 + 4 * (self.dissimilarity + self.noise))
 
     @property
@@ -185,17 +185,17 @@ class ProblemConstants:
     @property
     def initial_gap(self) -> float:
         r"""$\Delta_\Phi = \Phi(\theta^0) - \Phi_{\rm lb}$ with $\Phi_{\rm lb} = -\sum_i \log r_i$."""
-        # As −Σ log(1 − f_i/r_i), which is exact to the last digit however small the losses.
+        # As −Σ log(1 − f_i/r_i), which is accurate for small losses.
         return float(-np.log1p(-np.array(self.initial_losses) / np.array(self.reference)).sum())
 
     def report_error_bound(self, *, orthogonal: bool = False) -> float:
-        r"""The bound on $\Xi_{\rm loss,T}$: Lemma objective-report-error."""
+        r"""The bound on $\Xi_{\rm loss,T}$: Lemma A.20."""
         return report_error_bound(self.loss_spread, self.report_noise, self.clients, self.cohort, orthogonal=orthogonal)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSizes:
-    r"""How a round moves.
+    r"""The step sizes of a round.
 
     Attributes:
         local_steps: $K$.

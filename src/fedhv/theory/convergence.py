@@ -1,4 +1,4 @@
-r"""The convergence theorem, every constant explicit: Theorem fedhv-explicit, Corollary fedhv-rate-explicit."""
+r"""The convergence theorem, every constant explicit: Theorem A.22, Corollary A.24."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExplicitConstants:
 
 @dataclass(frozen=True)
 class BoundTerms:
-    r"""The seven terms of equation (fedhv_convergence_with_drift), in its order.
+    r"""The seven terms of Eq. (34), in its order.
 
     Attributes:
         initial_gap: $A_1\Delta_\Phi/(\eta_{\rm eff}T)$.
@@ -65,7 +65,7 @@ class BoundTerms:
 
 @dataclass(frozen=True)
 class StepConditions:
-    r"""Both step sizes beside their limits, equation (stepsize_conditions).
+    r"""Both step sizes beside their limits, Eq. (22).
 
     Attributes:
         local: $\eta_\ell K$.
@@ -98,7 +98,7 @@ class StepConditions:
 
 
 def step_conditions(problem: ProblemConstants, steps: StepSizes) -> StepConditions:
-    r"""$\eta_\ell K \le c_1/L_w$ and $\eta_{\rm eff} \le c_2c_{\min}^2/(c_{\max}L_\Phi)$: Assumption steps."""
+    r"""$\eta_\ell K \le c_1/L_w$ and $\eta_{\rm eff} \le c_2c_{\min}^2/(c_{\max}L_\Phi)$: Assumption A.9."""
     return StepConditions(
         local=steps.local,
         local_limit=LOCAL_LIMIT / problem.total_smoothness,
@@ -108,7 +108,7 @@ def step_conditions(problem: ProblemConstants, steps: StepSizes) -> StepConditio
 
 
 def explicit_constants(problem: ProblemConstants, *, attained_lipschitz: bool = False) -> ExplicitConstants:
-    r"""$A_1, \ldots, A_7$ of Theorem fedhv-explicit.
+    r"""$A_1, \ldots, A_7$ of Theorem A.22.
 
     $$ \begin{aligned}
        A_1 &= 4c_{\max}, & A_2 &= 6c_{\max}L_\Phi, & A_3 &= 12c_{\max}L_\Phi, \\
@@ -147,7 +147,7 @@ def stationarity_bound(
     attained_lipschitz: bool = False,
     check_steps: bool = True,
 ) -> BoundTerms:
-    r"""Theorem fedhv-explicit: the seven terms that bound $\frac1T\sum_t\mathbb E\|\nabla\Phi(\theta^t)\|^2$.
+    r"""Theorem A.22: the seven terms that bound $\frac1T\sum_t\mathbb E\|\nabla\Phi(\theta^t)\|^2$.
 
     Args:
         problem: The problem, with its margin.
@@ -155,12 +155,12 @@ def stationarity_bound(
         horizon: $T$.
         report_error: $\Xi_{\rm loss,T}$ where it is known; its bound from $\omega_i$ and $\tau_i$ otherwise.
         orthogonal_gradients: Gradient noises of different clients are uncorrelated (CCO-grad): $\Sigma^2/M$ in
-            the second term and in $\mathcal V$, Remark optional-cross-client.
+            the second term and in $\mathcal V$, Remark A.23.
         orthogonal_reports: Report errors of different clients are uncorrelated (CCO-report): $\tau_i^2/M$ in the
             bound on $\Xi_{\rm loss,T}$.
         attained_lipschitz: As in `explicit_constants`.
-        check_steps: Refuse step sizes that the theorem does not admit. Without the check the result is the
-            formula's value, good for comparing its terms, and bounds nothing.
+        check_steps: Reject step sizes that the theorem does not admit. Without the check the result is the value of the
+            formula, which allows a comparison of terms but is not a bound.
     """
     t = whole("horizon", horizon)
     conditions = step_conditions(problem, steps)
@@ -193,7 +193,7 @@ def single_objective_stationarity_bound(
     orthogonal_gradients: bool = False,
     check_steps: bool = True,
 ) -> BoundTerms:
-    r"""Corollary single-objective: with $m = 1$ the weight is always one, and the terms of its error vanish."""
+    r"""Corollary A.26: with $m = 1$ the weight is always one, and the terms of its error vanish."""
     if problem.tasks != 1:
         raise InputError(f"Parameter `problem` should have one task. Found `problem.tasks = {problem.tasks}`.")
     terms = stationarity_bound(
@@ -208,7 +208,7 @@ def single_objective_stationarity_bound(
 
 
 def largest_base_step(problem: ProblemConstants, server_lr: float) -> float:
-    r"""$\max\eta_0 = \min\{\bar\eta_g c_1/L_w, \bar\eta_{\rm eff}\}$: Corollary fedhv-rate-explicit."""
+    r"""$\max\eta_0 = \min\{\bar\eta_g c_1/L_w, \bar\eta_{\rm eff}\}$: Corollary A.24."""
     local = positive("server_lr", server_lr) * LOCAL_LIMIT / problem.total_smoothness
     return min(local, largest_effective_step(problem))
 
@@ -221,7 +221,7 @@ def prescribed_steps(
     server_lr: float = 1.0,
     base_step: float | None = None,
 ) -> StepSizes:
-    r"""The horizon-dependent schedule of Corollary fedhv-rate-explicit.
+    r"""The horizon-dependent schedule of Corollary A.24.
 
     $$ \eta_\ell = \frac{\eta_0}{\bar\eta_g K\sqrt T}, \qquad \eta_{\rm eff} = \frac{\eta_0}{\sqrt T}. $$
 

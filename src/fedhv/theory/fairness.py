@@ -13,12 +13,12 @@ from fedhv.theory.hypervolume import gradient_by_identity
 
 
 def nash_welfare(losses: Vector, reference: Vector) -> float:
-    r"""$\Psi(\theta) = \sum_i \log s_i(\theta) = -\Phi(\theta)$, equation (nash_welfare_objective)."""
+    r"""$\Psi(\theta) = \sum_i \log s_i(\theta) = -\Phi(\theta)$, Eq. (40)."""
     return float(-log_hypervolume(*safe_losses(losses, reference)))
 
 
 def proportional_fairness_gap(gradient: Any, feasible: Any | None = None) -> float:
-    r"""PFgap: the largest first-order gain in $\Psi$ along a feasible unit direction: Definition pfgap.
+    r"""PFgap: the largest first-order gain in $\Psi$ along a feasible unit direction: Definition A.27.
 
     $$ \mathrm{PFgap}(\theta)
        = \sup_{d \in T_\Theta(\theta),\, \|d\| \le 1} \langle \nabla\Psi(\theta), d \rangle
@@ -26,8 +26,8 @@ def proportional_fairness_gap(gradient: Any, feasible: Any | None = None) -> flo
 
     Args:
         gradient: $\nabla\Phi(\theta)$ or $\nabla\Psi(\theta)$: the sign makes no difference on a linear space.
-        feasible: Rows that span the tangent space, where parameters are constrained (frozen layers, say).
-            Without it every direction is feasible and the gap equals the norm, Lemma pfgap_bound.
+        feasible: Rows that span the tangent space, if parameters are constrained (for example frozen layers).
+            Without it every direction is feasible and the gap equals the norm, Lemma A.28.
     """
     g = array(gradient)
     if feasible is None:
@@ -46,7 +46,7 @@ def proportional_fairness_gap(gradient: Any, feasible: Any | None = None) -> flo
 def relative_slack_change(task_gradients: Any, losses: Vector, reference: Vector, direction: Vector) -> float:
     r"""First-order change in aggregate relative slack, $\sum_i \langle \nabla s_i, d \rangle / s_i$.
 
-    Lemma "First-order proportional fairness": at most zero along every feasible direction at a stationary
+    Lemma A.34, "First-order proportional fairness": at most zero along every feasible direction at a stationary
     point. It equals $\langle \nabla\Psi, d \rangle = -\langle \nabla\Phi, d \rangle$.
     """
     gradient = array(gradient_by_identity(gradients(task_gradients), losses, reference))
@@ -56,7 +56,7 @@ def relative_slack_change(task_gradients: Any, losses: Vector, reference: Vector
 def expected_fairness_gap_bound(mean_squared_gradient: float) -> float:
     r"""$\mathbb E[\mathrm{PFgap}(\theta^{t^\star})] \le (\min_t \mathbb E\|\nabla\Phi(\theta^t)\|^2)^{1/2}$.
 
-    Corollary fedhv_pf. The minimum over rounds is at most their mean, so the mean and the bound of Theorem
-    fedhv-explicit may stand for it.
+    Corollary A.29. The minimum over rounds is at most their mean, so the mean, or the bound of Theorem A.22, may be
+    used instead.
     """
     return float(np.sqrt(nonnegative("mean_squared_gradient", mean_squared_gradient)))

@@ -43,7 +43,7 @@ def gradient_by_autograd(objectives: Objectives, parameters: Tensor, reference: 
 
 
 def gradient_by_identity(task_gradients: Any, losses: Vector, reference: Vector) -> Any:
-    r"""$\nabla\Phi(\theta) = c(\theta) \sum_i w_i^\star(\theta)\, \nabla f_i(\theta)$, equation (phi-lw-colinear-app).
+    r"""$\nabla\Phi(\theta) = c(\theta) \sum_i w_i^\star(\theta)\, \nabla f_i(\theta)$, Eq. (53).
 
     Args:
         task_gradients: The m × d matrix of $\nabla f_i(\theta)$; the result is of its kind.
@@ -57,7 +57,7 @@ def gradient_by_identity(task_gradients: Any, losses: Vector, reference: Vector)
 
 
 def scale_bounds(reference: Vector, margin: float) -> tuple[float, float]:
-    r"""$c_{\min} = \sum_i 1/r_i$ and $c_{\max} = m/\rho$, which bound $c(\theta)$, equation (c-bounds).
+    r"""$c_{\min} = \sum_i 1/r_i$ and $c_{\max} = m/\rho$, which bound $c(\theta)$, Eq. (54).
 
     $c_{\min}$ is attained where every loss is zero, $c_{\max}$ where every slack is $\rho$.
     """
@@ -68,7 +68,7 @@ def scale_bounds(reference: Vector, margin: float) -> tuple[float, float]:
 def gradient_bounds(smoothness: Vector, reference: Vector) -> np.ndarray:
     r"""$G_i = \sqrt{2 L_i r_i} \ge \|\nabla f_i(\theta)\|$ wherever $f_i(\theta) \le r_i$.
 
-    Lemma "Self-bounded global gradients": $\|\nabla f_i\|^2 \le 2 L_i f_i \le 2 L_i r_i = G_i^2$. A quadratic
+    Lemma A.6, "Self-bounded global gradients": $\|\nabla f_i\|^2 \le 2 L_i f_i \le 2 L_i r_i = G_i^2$. A quadratic
     $\frac{L_i}{2}\|\theta - \theta_0\|^2$ at $f_i = r_i$ attains it.
     """
     r = positive_vector("reference", reference)
@@ -76,7 +76,7 @@ def gradient_bounds(smoothness: Vector, reference: Vector) -> np.ndarray:
 
 
 def smoothness_constant(smoothness: Vector, reference: Vector, margin: float) -> float:
-    r"""The smoothness of $\Phi$ where every slack is at least $\rho$: Lemma smooth-phi.
+    r"""The smoothness of $\Phi$ where every slack is at least $\rho$: Lemma A.8.
 
     $$ L_\Phi(\rho) = \sum_i \frac{L_i}{\rho} + \sum_i \frac{G_i^2}{\rho^2}, \qquad G_i^2 = 2 L_i r_i. $$
     """
@@ -86,7 +86,7 @@ def smoothness_constant(smoothness: Vector, reference: Vector, margin: float) ->
 
 
 def value_lower_bound(reference: Vector) -> float:
-    r"""$\Phi_{\rm lb} = -\sum_i \log r_i \le \Phi(\theta)$, equation (phi_lower_bound), attained at $F = 0$."""
+    r"""$\Phi_{\rm lb} = -\sum_i \log r_i \le \Phi(\theta)$, Eq. (92), attained at $F = 0$."""
     return float(-np.log(positive_vector("reference", reference)).sum())
 
 

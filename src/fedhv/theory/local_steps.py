@@ -9,9 +9,9 @@ from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.weight_map import attained_weight_lipschitz, weight_lipschitz
 
 LOCAL_LIMIT = 1 / 4
-"""$c_1$ of Assumption "Stepsizes"."""
+"""$c_1$ of Assumption A.9, "Stepsizes"."""
 EFFECTIVE_LIMIT = 1 / 48
-"""$c_2$ of Assumption "Stepsizes"."""
+"""$c_2$ of Assumption A.9, "Stepsizes"."""
 
 
 def virtual_deviation_bound(problem: ProblemConstants, steps: StepSizes, step: int) -> float:
@@ -19,14 +19,14 @@ def virtual_deviation_bound(problem: ProblemConstants, steps: StepSizes, step: i
 
     $$ D_{t,s} \le 4 \eta_\ell^2 s^2 Q, \qquad Q = \zeta^2 + \Sigma^2, $$
 
-    Lemma "Virtual-trajectory deviation", for $\eta_\ell L_w K \le 1/4$.
+    Lemma A.30, "Virtual-trajectory deviation", for $\eta_\ell L_w K \le 1/4$.
     """
     s = whole("step", step, least=0, most=steps.local_steps)
     return 4.0 * (steps.local_lr * s) ** 2 * (problem.dissimilarity + problem.noise)
 
 
 def drift_bias_bound(problem: ProblemConstants, steps: StepSizes) -> float:
-    r"""$\|b_t\| \le \frac12 L_w \eta_\ell^2 \bar G\, K(K-1)$: Lemma local-drift-bias. Zero for $K = 1$."""
+    r"""$\|b_t\| \le \frac12 L_w \eta_\ell^2 \bar G\, K(K-1)$: Lemma A.31. Zero for $K = 1$."""
     k = steps.local_steps
     return problem.total_smoothness * steps.local_lr**2 * math.sqrt(problem.drift_gradient) * k * (k - 1) / 2
 
@@ -34,7 +34,7 @@ def drift_bias_bound(problem: ProblemConstants, steps: StepSizes) -> float:
 def update_second_moment_bound(
     problem: ProblemConstants, steps: StepSizes, gradient_norm: float, *, orthogonal_gradients: bool = False
 ) -> float:
-    r"""The size of the averaged update: Lemma "Second moment of the averaged update".
+    r"""The size of the averaged update: Lemma A.32, "Second moment of the averaged update".
 
     $$ \mathbb E\|\Delta^t\|^2 \le 6\eta_\ell^2K^2\|\nabla L_{w^t}(\theta^t)\|^2
        + 3\eta_\ell^2K\kappa_M\Sigma^2 + 6\eta_\ell^2K^2\mathcal H_N
@@ -52,7 +52,7 @@ def update_second_moment_bound(
 
 
 def movement_factor(problem: ProblemConstants, steps: StepSizes, *, orthogonal_gradients: bool = False) -> float:
-    r"""$\mathcal V$ of equation (stale_variance_factor).
+    r"""$\mathcal V$ of Eq. (35).
 
     $$ \mathcal V = 6G_{\max}^2 + 3\frac{\Sigma^2}{K} + 6\mathcal H_N(p;\zeta)
        + \frac{L_w^2\bar G^2}{2}\eta_\ell^2(K-1)(2K-1). $$
@@ -64,7 +64,7 @@ def movement_factor(problem: ProblemConstants, steps: StepSizes, *, orthogonal_g
 
 
 def movement_bound(problem: ProblemConstants, steps: StepSizes, *, orthogonal_gradients: bool = False) -> float:
-    r"""$\mathbb E\|\theta^{t+1} - \theta^t\|^2 \le \eta_{\rm eff}^2 \mathcal V$, (inter-round-model-movement)."""
+    r"""$\mathbb E\|\theta^{t+1} - \theta^t\|^2 \le \eta_{\rm eff}^2 \mathcal V$, Eq. (76)."""
     factor = movement_factor(problem, steps, orthogonal_gradients=orthogonal_gradients)
     return steps.effective**2 * factor
 
@@ -77,7 +77,7 @@ def stale_gradient_bound(
     orthogonal_gradients: bool = False,
     attained_lipschitz: bool = False,
 ) -> float:
-    r"""What stale, estimated weights do to the direction, equation (stale-gradient-error), for $t \ge 1$.
+    r"""What stale, estimated weights do to the direction, Eq. (77), for $t \ge 1$.
 
     $$ \mathbb E\|e_t\|^2 \le 2G_{\max}^2C^2\,\Xi_{\rm loss,T} + 2G_{\max}^4C^2\,\eta_{\rm eff}^2\mathcal V,
        \qquad C = 2/\rho_{\rm clip}. $$
@@ -96,12 +96,12 @@ def initial_gradient_bound(problem: ProblemConstants) -> float:
 
 
 def largest_effective_step(problem: ProblemConstants) -> float:
-    r"""$\bar\eta_{\rm eff} = c_2 c_{\min}^2 / (c_{\max} L_\Phi)$ with $c_2 = 1/48$: Assumption steps."""
+    r"""$\bar\eta_{\rm eff} = c_2 c_{\min}^2 / (c_{\max} L_\Phi)$ with $c_2 = 1/48$: Assumption A.9."""
     return EFFECTIVE_LIMIT * problem.scale_min**2 / (problem.scale_max * problem.hypervolume_smoothness)
 
 
 def weight_error_factor(problem: ProblemConstants) -> float:
-    r"""$E_{\rm wt} = c_{\max} + 6L_\Phi\bar\eta_{\rm eff}$: Theorem fedhv-explicit."""
+    r"""$E_{\rm wt} = c_{\max} + 6L_\Phi\bar\eta_{\rm eff}$: Theorem A.22."""
     return problem.scale_max + 6 * problem.hypervolume_smoothness * largest_effective_step(problem)
 
 
@@ -113,7 +113,7 @@ def one_round_change_bound(
     *,
     orthogonal_gradients: bool = False,
 ) -> float:
-    r"""One round's descent: a bound on $\mathbb E[\Phi(\theta^{t+1})] - \Phi(\theta^t)$, (phi-one-step-final).
+    r"""One round's descent: a bound on $\mathbb E[\Phi(\theta^{t+1})] - \Phi(\theta^t)$, Eq. (86).
 
     $$ -\frac{\eta_{\rm eff}}{4c_{\max}}\|\nabla\Phi\|^2 + E_{\rm wt}\,\eta_{\rm eff}\|e_t\|^2
        + \eta_g\frac{c_{\max}}{\eta_\ell K}\|b_t\|^2

@@ -1,4 +1,4 @@
-r"""Distance from Pareto stationarity: Corollary "Quantitative approximate Pareto stationarity"."""
+r"""Distance from Pareto stationarity: Corollary A.25, "Quantitative approximate Pareto stationarity"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ParetoResidual:
 
 
 def pareto_residual(task_gradients: Any) -> ParetoResidual:
-    r"""The Pareto-stationarity residual, exactly, for any number of tasks: Corollary approx-pareto.
+    r"""The Pareto-stationarity residual, exactly, for any number of tasks: Corollary A.25.
 
     $$ \mathcal P(\theta) = \min_{\lambda \in \Delta_m} \Big\| \sum_i \lambda_i \nabla f_i(\theta) \Big\|. $$
 
@@ -44,7 +44,7 @@ def pareto_residual(task_gradients: Any) -> ParetoResidual:
 
 
 def residual_bound(gradient_norm: float, losses: Vector, reference: Vector) -> float:
-    r"""$\mathcal P(\theta) \le \|\nabla\Phi(\theta)\| / c(\theta)$, equation (pareto_residual_hv_bound).
+    r"""$\mathcal P(\theta) \le \|\nabla\Phi(\theta)\| / c(\theta)$, Eq. (38).
 
     Equality where the ideal weights solve the min-norm problem, as for one task and at stationary points.
     """
@@ -57,7 +57,7 @@ def uniform_residual_bound(gradient_norm: float, reference: Vector) -> float:
 
 
 def mean_squared_residual_bound(mean_squared_gradient: float, reference: Vector) -> float:
-    r"""The averaged form, equation (expected_pareto_residual).
+    r"""The averaged form, Eq. (39).
 
     $$ \frac1T\sum_t \mathbb E[\mathcal P(\theta^t)^2]
        \le \frac{1}{c_{\min}^2 T}\sum_t \mathbb E\|\nabla\Phi(\theta^t)\|^2. $$
@@ -66,7 +66,7 @@ def mean_squared_residual_bound(mean_squared_gradient: float, reference: Vector)
 
 
 def single_objective_bound(gradient_norm: float, reference: float) -> float:
-    r"""For one task $\|\nabla f_1(\theta)\| \le r_1 \|\nabla\Phi(\theta)\|$: Corollary single-objective."""
+    r"""For one task $\|\nabla f_1(\theta)\| \le r_1 \|\nabla\Phi(\theta)\|$: Corollary A.26."""
     return uniform_residual_bound(gradient_norm, [reference])
 
 

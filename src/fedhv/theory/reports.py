@@ -24,7 +24,7 @@ def cohort_size(clients: int, participation: float) -> int:
 
 
 def participation_factor(clients: int, cohort: int) -> float:
-    r"""$\chi_N(M) = \frac{N - M}{M(N-1)} = \frac{1-p}{p(N-1)}$, equation (main-sigma-h).
+    r"""$\chi_N(M) = \frac{N - M}{M(N-1)} = \frac{1-p}{p(N-1)}$, Eq. (10).
 
     The finite-population participation factor: zero under full participation, one for a cohort of one.
     """
@@ -53,7 +53,7 @@ def report_size(examples: int, batches: int, batch_size: int) -> int:
 def report_factor(examples: int, size: int) -> float:
     r"""$\gamma_{k,t} = \frac{n_k - b^{\rm rep}}{b^{\rm rep}(n_k - 1)}$, and zero for $n_k = 1$.
 
-    Assumption objective-reports: what drawing `size` of the client's examples leaves of their dispersion.
+    Assumption A.18: what drawing `size` of the client's examples leaves of their dispersion.
     """
     return _without_replacement(whole("examples", examples), whole("size", size, most=examples))
 
@@ -69,7 +69,7 @@ def dispersion(values: Vector) -> np.ndarray:
 
 
 def report_moments(values: Vector, size: int) -> tuple[np.ndarray, np.ndarray]:
-    r"""Mean and variance of a report on `size` examples drawn without replacement: Lemma report-moments.
+    r"""Mean and variance of a report on `size` examples drawn without replacement: Lemma A.19.
 
     $$ \mathbb E[\hat f_{i,k}] = f_i^{(k)}(\theta), \qquad
        \mathbb E[(\hat f_{i,k} - f_i^{(k)}(\theta))^2] = \gamma_{k}\, v_{i,k}(\theta). $$
@@ -79,7 +79,7 @@ def report_moments(values: Vector, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def within_client_variance(dispersions: Vector, factors: Vector) -> np.ndarray:
-    r"""$\tau_i^2(\theta) = \frac1N \sum_k \gamma_k v_{i,k}(\theta)$, one round of equation (report-dispersion).
+    r"""$\tau_i^2(\theta) = \frac1N \sum_k \gamma_k v_{i,k}(\theta)$, one round of Eq. (31).
 
     Args:
         dispersions: $v_{i,k}$, an N × m matrix.
@@ -94,7 +94,7 @@ def within_client_variance(dispersions: Vector, factors: Vector) -> np.ndarray:
 
 
 def between_client_variance(client_losses: Vector) -> np.ndarray:
-    r"""$\omega_i^2(\theta) = \frac1N \sum_k (f_i^{(k)}(\theta) - f_i(\theta))^2$, Assumption objective-reports.
+    r"""$\omega_i^2(\theta) = \frac1N \sum_k (f_i^{(k)}(\theta) - f_i(\theta))^2$, Assumption A.18.
 
     Args:
         client_losses: $f_i^{(k)}(\theta)$, an N × m matrix.
@@ -105,7 +105,7 @@ def between_client_variance(client_losses: Vector) -> np.ndarray:
 def report_error_bound(
     loss_spread: Vector, report_noise: Vector, clients: int, cohort: int, *, orthogonal: bool = False
 ) -> float:
-    r"""Lemma "Finite-population objective-report error", equation (main-report-bound).
+    r"""Lemma A.20, "Finite-population objective-report error", Eq. (12).
 
     $$ \Xi_{\rm loss} \le \sum_i \big[ \chi_N(M)\,\omega_i^2 + \tau_i^2 \big]. $$
 

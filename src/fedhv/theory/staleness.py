@@ -1,4 +1,4 @@
-r"""The price of weights that are one round old: Lemma "One-round-stale weight discrepancy"."""
+r"""The error of weights that are one round old: Lemma A.21, "One-round-stale weight discrepancy"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ r"""$\|w^0 - w^{\star,0}\|_1 \le 2$: both lie in the simplex."""
 
 @dataclass(frozen=True)
 class Staleness:
-    r"""Both sides of equation (stale_weight_decomposition) for every round of a run, T numbers each.
+    r"""Both sides of Eq. (32) for every round of a run, T numbers each.
 
     Attributes:
         measured: $\|w^t - w^{\star,t}\|_1$.
@@ -38,7 +38,7 @@ class Staleness:
 
 
 def staleness_bound(report_gap: float, movement: float, floor: float) -> float:
-    r"""Equation (stale_weight_decomposition): a bound on $\|w^t - w^{\star,t}\|_1$ for $t \ge 1$.
+    r"""Eq. (32): a bound on $\|w^t - w^{\star,t}\|_1$ for $t \ge 1$.
 
     $$ \frac{2}{\rho_{\rm clip}} \Big( \|\hat F^{t-1} - F(\theta^{t-1})\|_\infty
        + \|F(\theta^{t-1}) - F(\theta^t)\|_\infty \Big). $$
@@ -52,7 +52,7 @@ def staleness_bound(report_gap: float, movement: float, floor: float) -> float:
 
 
 def expected_squared_staleness_bound(report_error: float, squared_movement: float, floor: float) -> float:
-    r"""Equation (stale_weight_squared): a bound on $\mathbb E\|w^t - w^{\star,t}\|_1^2$ for $t \ge 1$.
+    r"""Eq. (33): a bound on $\mathbb E\|w^t - w^{\star,t}\|_1^2$ for $t \ge 1$.
 
     $$ \frac{8}{\rho_{\rm clip}^2} \Big( \Xi_{\rm loss,T}
        + \mathbb E\|F(\theta^t) - F(\theta^{t-1})\|_\infty^2 \Big). $$

@@ -1,4 +1,4 @@
-r"""Stability of the inverse-slack weight map: Lemma "Sharp calculus of the stabilized HV weight map".
+r"""Stability of the inverse-slack weight map: Lemma A.17, "Sharp calculus of the stabilized HV weight map".
 
 Throughout, $V_i(a) = a_i^{-1} / \sum_j a_j^{-1}$ for slacks $a \in (0, \infty)^m$, and
 $W_{\rho}(z; r) = V(\max\{r - z, \rho\})$. The map itself is `fedhv.methods.weights.inverse_slack_weights`.
@@ -14,7 +14,7 @@ from fedhv.theory._checks import positive, positive_vector, vector
 
 
 def weight_jacobian(slack: Vector) -> np.ndarray:
-    r"""The Jacobian of $V$, from the proof of Lemma weight-stab, with $u_i = a_i^{-1}$ and $U = \sum_j u_j$.
+    r"""The Jacobian of $V$, from the proof of Lemma A.17, with $u_i = a_i^{-1}$ and $U = \sum_j u_j$.
 
     $$ \frac{\partial V_i}{\partial a_j} = -\frac{1\{i=j\}\, u_i^2}{U} + \frac{u_i u_j^2}{U^2}. $$
 
@@ -25,7 +25,7 @@ def weight_jacobian(slack: Vector) -> np.ndarray:
 
 
 def weight_second_derivatives(slack: Vector) -> np.ndarray:
-    r"""The m × m × m second derivatives of $V$, from the proof of Lemma weight-stab.
+    r"""The m × m × m second derivatives of $V$, from the proof of Lemma A.17.
 
     $$ \frac{\partial^2 V_i}{\partial a_j \partial a_k}
        = \frac{2\,1\{i=j=k\}u_i^3}{U} - \frac{1\{i=j\}u_i^2u_k^2}{U^2} - \frac{1\{i=k\}u_i^2u_j^2}{U^2}
@@ -44,7 +44,7 @@ def weight_second_derivatives(slack: Vector) -> np.ndarray:
 
 
 def weight_jacobian_bound(slack: Vector) -> float:
-    r"""$\sum_{i,j} |\partial V_i / \partial a_j| \le 2 / a_{\min}$, equation (weight-derivative-bounds).
+    r"""$\sum_{i,j} |\partial V_i / \partial a_j| \le 2 / a_{\min}$, Eq. (27).
 
     For equal slacks the sum is $2(1 - 1/m)/a_{\min}$: the bound is approached as the tasks grow in number.
     """
@@ -54,13 +54,13 @@ def weight_jacobian_bound(slack: Vector) -> float:
 def weight_second_derivative_bound(slack: Vector) -> float:
     r"""$\sum_{i,j,k} |\partial^2 V_i / \partial a_j \partial a_k| \le 8 / a_{\min}^2$.
 
-    Equation (weight-derivative-bounds); approached by equal slacks as the tasks grow in number.
+    Eq. (27); approached by equal slacks as the tasks grow in number.
     """
     return float(8 / positive_vector("slack", slack).min() ** 2)
 
 
 def weight_lipschitz(floor: float) -> float:
-    r"""The constant $C(\rho_{\rm clip}, r) = 2/\rho_{\rm clip}$ of equation (weight-map-global-sharp).
+    r"""The constant $C(\rho_{\rm clip}, r) = 2/\rho_{\rm clip}$ of Eq. (28).
 
     $$ \|W_\rho(z; r) - W_\rho(z'; r)\|_1 \le \frac{2}{\rho} \|z - z'\|_\infty \quad\text{for all } z, z'. $$
 
@@ -71,7 +71,7 @@ def weight_lipschitz(floor: float) -> float:
 
 
 def attained_weight_lipschitz(floor: float) -> float:
-    r"""The smallest constant with which (weight-map-global-sharp) holds: $1/\rho_{\rm clip}$, half the lemma's.
+    r"""The smallest constant with which Eq. (28) holds: $1/\rho_{\rm clip}$, half the lemma's.
 
     The lemma bounds the operator norm of the Jacobian by the sum of its entries. Directly, with
     $x_i = u_i d_i$ and $\bar x = \sum_j w_j x_j$,
@@ -83,14 +83,14 @@ def attained_weight_lipschitz(floor: float) -> float:
 
 
 def linearisation_error(losses: Vector, at: Vector, reference: Vector, floor: float) -> float:
-    r"""The left side of (weight-map-second-order): $\|W(z) - W(z') - J_W(z')(z - z')\|_1$, $z'$ = `at`."""
+    r"""The left side of Eq. (29): $\|W(z) - W(z') - J_W(z')(z - z')\|_1$, $z'$ = `at`."""
     z, z0, r = _unclipped(losses, at, reference, floor)
     moved = inverse_slack_weights(z, r, floor) - inverse_slack_weights(z0, r, floor)
     return float(np.abs(moved + weight_jacobian(r - z0) @ (z - z0)).sum())
 
 
 def linearisation_bound(losses: Vector, at: Vector, reference: Vector, floor: float) -> float:
-    r"""The right side of (weight-map-second-order): $\frac{4}{\tilde\rho^2} \|z - z'\|_\infty^2$.
+    r"""The right side of Eq. (29): $\frac{4}{\tilde\rho^2} \|z - z'\|_\infty^2$.
 
     $\tilde\rho$ is the smallest slack on the segment from $z'$ to $z$, and must exceed the floor.
     """

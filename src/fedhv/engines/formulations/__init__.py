@@ -1,4 +1,4 @@
-"""Formulations of layers that `vmap` can map over clients: the same parameters, the same results, other operators."""
+"""Formulations of layers that `vmap` can map over clients: same parameters and results, other operators."""
 
 from __future__ import annotations
 

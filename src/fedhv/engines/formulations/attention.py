@@ -11,12 +11,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 @contextmanager
 def mappable_attention() -> Iterator[None]:
-    """Compute scaled dot-product attention as matrix products and a softmax for as long as this context lasts.
+    """In this context, compute scaled dot-product attention as matrix products and a softmax.
 
     On a GPU the flash and memory-efficient kernels raise an error under `vmap`; on a CPU torch loops over the clients.
-    The fast path of `nn.TransformerEncoder` and `nn.MultiheadAttention` in evaluation mode has no derivative. They
-    take it under `vmap` because a mapped tensor does not show that it needs a gradient. Only the forward pass has to
-    be inside this context: the backward pass follows the operators that it recorded.
+    The fast path of `nn.TransformerEncoder` and `nn.MultiheadAttention` in evaluation mode has no derivative. Torch
+    chooses it under `vmap` because a mapped tensor hides that it needs a gradient. Only the forward pass has to be in
+    this context.
     """
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -1,6 +1,6 @@
 """One step of a recurrence, in plain operators; the order of the gates is that of torch's parameters.
 
-Every cell takes what the inputs contribute to the gates, which a layer computes for all its steps at once.
+Every cell takes the inputs' contribution to the gates, which a layer computes for all steps at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedhv.engines.formulations.mapped import is_mapped
 
-State = tuple[Tensor, ...]
+CellState = tuple[Tensor, ...]
 """h alone, or h and c of an LSTM."""
 
 
@@ -24,8 +24,8 @@ class Hidden:
     """The parameters that act on the hidden state.
 
     Attributes:
-        weight: Of all gates.
-        bias: Of all gates, or None.
+        weight: The weights of all gates.
+        bias: The biases of all gates, or None.
         projection: From a cell's output to a smaller h (LSTM with `proj_size`), or None.
     """
 
@@ -34,14 +34,14 @@ class Hidden:
     projection: Tensor | None = None
 
     def __call__(self, h: Tensor) -> Tensor:
-        """What h contributes to the gates."""
+        """The contribution of h to the gates."""
         return F.linear(h, self.weight, self.bias)
 
 
-Cell = Callable[[Tensor, State, Hidden], State]
+RecurrentCell = Callable[[Tensor, CellState, Hidden], CellState]
 
 
-def lstm_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def lstm_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$c' = f \odot c + i \odot g$ and $h' = o \odot \tanh c'$, projected where there is a projection."""
     h, c = state
     i, f, g, o = (from_inputs + hidden(h)).chunk(4, dim=-1)
@@ -50,7 +50,7 @@ def lstm_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
     return (h if hidden.projection is None else F.linear(h, hidden.projection)), c
 
 
-def gru_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def gru_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = n + z \odot (h - n)$ with $n = \tanh(W_{in} x + b_{in} + r \odot (W_{hn} h + b_{hn}))$."""
     (h,) = state
     size = h.shape[-1]
@@ -62,12 +62,12 @@ def gru_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
     return (n + z * (h - n),)
 
 
-def tanh_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def tanh_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = \tanh(W_{ih} x + W_{hh} h + b)$."""
     return (torch.tanh(from_inputs + hidden(state[0])),)
 
 
-def relu_step(from_inputs: Tensor, state: State, hidden: Hidden) -> State:
+def relu_step(from_inputs: Tensor, state: CellState, hidden: Hidden) -> CellState:
     r"""$h' = \max(0, W_{ih} x + W_{hh} h + b)$."""
     return (torch.relu(from_inputs + hidden(state[0])),)
 
@@ -103,7 +103,7 @@ class RNNCell(nn.RNNCell):
         return _step(self, step, input, None if hx is None else (hx,), states=1)[0]
 
 
-def _step(cell: nn.RNNCellBase, step: Cell, inputs: Tensor, state: State | None, states: int) -> State:
+def _step(cell: nn.RNNCellBase, step: RecurrentCell, inputs: Tensor, state: CellState | None, states: int) -> CellState:
     if state is None:
         state = (inputs.new_zeros(*inputs.shape[:-1], cell.hidden_size, dtype=cell.weight_hh.dtype),) * states
     return step(F.linear(inputs, cell.weight_ih, cell.bias_ih), state, Hidden(cell.weight_hh, cell.bias_hh))

@@ -10,9 +10,9 @@ from fedhv.engines.formulations.mapped import is_mapped
 
 
 class Embedding(nn.Embedding):
-    """`nn.Embedding` whose entry `padding_idx` gets no gradient, of any client.
+    """`nn.Embedding` whose entry `padding_idx` gets no gradient from any client.
 
-    Under `vmap` torch keeps only the first client's entry from being trained.
+    Under `vmap` torch excludes the entry of the first client only.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -42,9 +42,9 @@ class EmbeddingBag(nn.EmbeddingBag):
 
 
 def replaceable(layer: nn.EmbeddingBag) -> bool:
-    """Whether the formulation computes what the layer computes.
+    """Whether the formulation gives the same result as the layer.
 
-    `max_norm` writes into the parameter. Where an entry is in a bag twice, the gradient of a maximum is a matter of
-    convention, and torch has two of them.
+    `max_norm` writes into the parameter. If an entry is in a bag twice, the gradient of a maximum is ambiguous, and
+    torch uses two conventions.
     """
     return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse and layer.mode != "max"

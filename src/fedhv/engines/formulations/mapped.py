@@ -1,4 +1,4 @@
-"""Whether tensors are mapped over clients by `vmap` at the moment."""
+"""A test whether tensors are currently mapped over clients by `vmap`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch.utils import _pytree as pytree
 
 
 def is_mapped(*values: Any) -> bool:
-    """Whether any tensor among these, or among their elements, is that of several clients.
+    """Whether one of these tensors, or of their elements, is mapped over clients.
 
-    Outside of `vmap` torch's own layers are faster than their formulations, and give the sequential engine's bits.
+    Outside `vmap`, torch's layers are faster than the formulations and give the bits of the sequential engine.
     """
     leaves = pytree.tree_leaves(values)
     return any(isinstance(leaf, Tensor) and torch._C._functorch.is_batchedtensor(leaf) for leaf in leaves)

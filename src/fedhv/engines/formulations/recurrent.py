@@ -1,7 +1,7 @@
-"""`nn.RNN`, `nn.GRU` and `nn.LSTM` as a loop over time steps: torch's own operators cannot be mapped over clients.
+"""`nn.RNN`, `nn.GRU` and `nn.LSTM` as a loop over time steps, because torch's operators cannot be mapped over clients.
 
-The parameters keep torch's names and layout. The contributions of a layer's inputs to the gates are one matrix product
-for all time steps; what is left for each step is the product with the hidden state.
+The parameters keep torch's names and layout. The contribution of a layer's inputs to the gates is one matrix product
+for all time steps. Each step computes only the product with the hidden state.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from fedhv.engines.formulations.cells import Cell, Hidden, State, gru_step, lstm_step, relu_step, tanh_step
+from fedhv.engines.formulations.cells import CellState, Hidden, RecurrentCell, gru_step, lstm_step, relu_step, tanh_step
 from fedhv.engines.formulations.mapped import is_mapped
 from fedhv.engines.formulations.obstacles import PACKED
 
-STEPS: dict[str, Cell] = {"LSTM": lstm_step, "GRU": gru_step, "RNN_TANH": tanh_step, "RNN_RELU": relu_step}
+STEPS: dict[str, RecurrentCell] = {"LSTM": lstm_step, "GRU": gru_step, "RNN_TANH": tanh_step, "RNN_RELU": relu_step}
 """By the mode of torch's recurrent layers."""
 STATES = {"LSTM": 2, "GRU": 1, "RNN_TANH": 1, "RNN_RELU": 1}
-"""How many tensors the state has."""
+"""The number of tensors in the state."""
 
 
 class RNN(nn.RNN):
@@ -48,7 +48,7 @@ class LSTM(nn.LSTM):
 
 
 def _mapped(layer: nn.RNNBase, inputs: Any, state: Any) -> bool:
-    """Whether torch's own operator would fail."""
+    """Whether torch's operator would fail."""
     packed = isinstance(inputs, PackedSequence)
     mapped = is_mapped(inputs.data if packed else inputs, state, *layer._parameters.values())
     if packed and mapped:
@@ -57,8 +57,8 @@ def _mapped(layer: nn.RNNBase, inputs: Any, state: Any) -> bool:
 
 
 def _recur(layer: nn.RNNBase, inputs: Tensor, given: Any) -> tuple[Tensor, Any]:
-    """Outputs and last state, in the layouts in which torch's layer takes and returns them."""
-    state: State | None = (given,) if isinstance(given, Tensor) else given
+    """Outputs and last state, in the layouts of torch's layer."""
+    state: CellState | None = (given,) if isinstance(given, Tensor) else given
     single = inputs.dim() == 2  # one sequence without a batch axis
     time = 1 if layer.batch_first and not single else 0
     steps = inputs.unsqueeze(1) if single else inputs.transpose(0, time)
@@ -72,7 +72,7 @@ def _recur(layer: nn.RNNBase, inputs: Tensor, given: Any) -> tuple[Tensor, Any]:
     return outputs, last if STATES[layer.mode] > 1 else last[0]
 
 
-def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Tensor, State]:
+def _layers(layer: nn.RNNBase, inputs: Tensor, state: CellState | None) -> tuple[Tensor, CellState]:
     """All layers on inputs of time × batch × features; the state is layers · directions × batch × size."""
     directions = 2 if layer.bidirectional else 1
     if state is None:
@@ -81,7 +81,7 @@ def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Ten
         rows = layer.num_layers * directions
         state = tuple(inputs.new_zeros(rows, inputs.shape[1], size, dtype=kind) for size in sizes)
     initial = list(zip(*(each.unbind(0) for each in state), strict=True))
-    last: list[State] = []
+    last: list[CellState] = []
     for depth in range(layer.num_layers):
         both = []
         for backwards in range(directions):
@@ -91,13 +91,15 @@ def _layers(layer: nn.RNNBase, inputs: Tensor, state: State | None) -> tuple[Ten
             last.append(ended)
         inputs = both[0] if directions == 1 else torch.cat(both, dim=-1)
         if layer.dropout > 0 and depth < layer.num_layers - 1:
-            # In the layout of the layer's inputs: what is drawn for an element depends on its place.
+            # In the layout of the layer's inputs: the draw of an element depends on its position.
             axis = 1 if layer.batch_first else 0
             inputs = F.dropout(inputs.transpose(0, axis), layer.dropout, layer.training).transpose(0, axis)
     return inputs, tuple(torch.stack(each) for each in zip(*last, strict=True))
 
 
-def _direction(layer: nn.RNNBase, name: str, inputs: Tensor, state: State, backwards: bool) -> tuple[Tensor, State]:
+def _direction(
+    layer: nn.RNNBase, name: str, inputs: Tensor, state: CellState, backwards: bool
+) -> tuple[Tensor, CellState]:
     """One layer in one direction."""
     step = STEPS[layer.mode]
     bias_ih, bias_hh = (getattr(layer, f"bias_{part}_{name}") if layer.bias else None for part in ("ih", "hh"))
@@ -107,7 +109,7 @@ def _direction(layer: nn.RNNBase, name: str, inputs: Tensor, state: State, backw
         bias_ih, bias_hh = bias_ih + bias_hh, None
     projection = getattr(layer, f"weight_hr_{name}") if layer.proj_size else None
     hidden = Hidden(getattr(layer, f"weight_hh_{name}"), bias_hh, projection)
-    # `unbind`, since its gradient is one `stack`; the gradient of an index would be a tensor of zeros for every step.
+    # `unbind`, because its gradient is one `stack`; the gradient of an index is a tensor of zeros for every step.
     gates = F.linear(inputs, getattr(layer, f"weight_ih_{name}"), bias_ih).unbind(0)
     outputs = []
     for from_inputs in reversed(gates) if backwards else gates:

@@ -1,4 +1,4 @@
-"""A model whose layers can be mapped over clients: those that cannot are replaced, with the same parameters."""
+"""Replacement of layers that cannot be mapped over clients by formulations with the same parameters."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LAYERS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Embedding: Embedding,
     nn.EmbeddingBag: EmbeddingBag,
 }
-"""Subclasses are not in it: what a user's own class computes is not known."""
+"""Subclasses are not replaced, because a user's class may compute something else."""
 
 
 def with_mappable_layers(module: nn.Module) -> nn.Module:
-    """A copy of a module with every layer replaced that has a formulation; the module itself where there is none."""
+    """A copy of a module whose layers are replaced by their formulations; the module itself if there are none."""
     if not any(_replaced(layer) for layer in module.modules()):
         return module
     module = copy.deepcopy(module)

@@ -21,10 +21,10 @@ from fedhv.engines.kernels.normalisation import normalise_backward_kernel, norma
 from fedhv.support.errors import FedHVError
 
 FLAT_BYTES = 256
-"""Taps and channels that take up to so many bytes are one axis of the product; its tiles have to fit small GPUs."""
+"""The largest size in bytes of taps and channels that form one axis of the product; its tiles must fit small GPUs."""
 
 PROGRAMS = 1056
-"""A weight gradient is divided among about so many programs: eight for each of an H200's multiprocessors."""
+"""The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
 
 def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_stages: int
 
 
 def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
-    """Rows, columns and depth of the tiles of a product with so many columns and so deep."""
+    """Rows, columns and depth of the tiles of a product with these columns and this depth."""
     bf16 = dtype == torch.bfloat16
     BM, BN, BK = 128, min(256 if bf16 else 128, _power(columns)), min(64 if bf16 else 32, _power(depth))
     return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 8 if columns > 64 else 4, "num_stages": 3}

@@ -1,1 +1,1 @@
-"""Parts that go around the round of any method that reads reports; each is a conversation around a conversation."""
+"""Parts that wrap the round of any method that reads reports: each maps a conversation to a conversation."""

@@ -1,4 +1,4 @@
-"""Tasks that nobody of a cohort has: a rule goes on with what was reported last."""
+"""Tasks that no client of a cohort has: a rule uses their last reported losses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedhv.methods.base import Conversation, State
 from fedhv.protocol.request import Replies
 
 LAST = "last_report"
-"""Where the state remembers F̂ of the round before."""
+"""The key of the last F̂ in the state's memory."""
 
 
 def remembered(conversation: Conversation, state: State) -> Conversation:
-    """The same conversation, in which every task has a reported loss.
+    """The same conversation, where every task has a reported loss.
 
-    A task that no client of the cohort has keeps its last F̂ᵢ, and the history names it in `absent`. Before its first
-    report it counts with the mean of the others' losses. Where all labels are there, nothing is remembered.
+    A task that no client of the cohort has keeps its last F̂ᵢ, and the history lists it in `absent`. Before its first
+    report it has the mean of the other losses. If no labels are missing, nothing is stored.
     """
     replies, losses = None, None
     absent: list[int] = []
@@ -44,7 +44,7 @@ def absent_tasks(replies: Replies) -> dict[str, Any]:
 
 
 def _filled(losses: Tensor, last: Tensor | None) -> tuple[Tensor, list[int]]:
-    """The losses with those that are missing filled in, and which these were."""
+    """The losses with missing ones filled in, and the tasks of these."""
     gone = losses.isnan()
     if not bool(gone.any()):
         return losses, []

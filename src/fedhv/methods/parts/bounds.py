@@ -11,12 +11,12 @@ from fedhv.methods.weights import capped_weights
 
 
 def bounded(conversation: Conversation, before: Tensor, cap: float | None, smoothing: float) -> Conversation:
-    r"""The same conversation, whose next weights are capped and smoothed, in single precision.
+    r"""The same conversation with capped and smoothed weights, in single precision.
 
     $w' = (1 - \beta)\min\{\lambda w, c\} + \beta w^t$; smoothing keeps weights below the cap that were there before.
 
     Args:
-        conversation: Ends with the state whose weights are bounded.
+        conversation: The round.
         before: $w^t$, the weights that the round used.
         cap: $c$, or None for no cap.
         smoothing: $\beta$.

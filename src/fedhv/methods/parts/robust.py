@@ -1,4 +1,4 @@
-"""Robust reports: the round sees one report, the mean, the median or the trimmed mean of the clients'."""
+"""Robust reports: the round receives one report, the mean, median or trimmed mean over clients."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedhv.protocol.aggregation import Aggregate, aggregate_reports
 
 
 def robust(conversation: Conversation, aggregate: Aggregate, trim: float) -> Conversation:
-    """The same conversation, in which `replies.mean_report()` gives the robust aggregate of the clients' reports.
+    """The same conversation, where `replies.mean_report()` is the robust aggregate of the clients' reports.
 
-    The replies' `reports` are then one row, in double precision. The mean leaves the replies as they are.
+    The replies' `reports` then have one row, in double precision. With the mean, replies are unchanged.
     """
     if aggregate == "mean":
         return (yield from conversation)

@@ -1,7 +1,7 @@
-r"""Server optimisers: the model moves along the method's step by momentum, Adagrad, Adam or Yogi.
+r"""Server optimisers: momentum, Adagrad, Adam or Yogi, applied to the step of any method.
 
-The FedOpt family (Reddi et al., *Adaptive Federated Optimization*, 2021, Algorithm 2) around any method: its step
-$\Delta = \theta^{t+1} - \theta^t$ takes the place of the mean update.
+The FedOpt family (Reddi et al., *Adaptive Federated Optimization*, 2021, Algorithm 2), with the method's step
+$\Delta = \theta^{t+1} - \theta^t$ instead of the mean update.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 KINDS = ("none", "momentum", "adagrad", "adam", "yogi")
 PREFIX = "server."
-"""Of what the optimiser remembers in the state's memory."""
+"""The prefix of the optimiser's entries in the state's memory."""
 
 
 @dataclass(frozen=True)
 class ServerOptimiser:
-    """How the server moves along a method's step.
+    """The server's optimiser.
 
     Attributes:
         kind: "none" takes the step as it is; "momentum", "adagrad", "adam", "yogi".
-        learning_rate: η of the server's optimiser, beside the method's own server_lr, which scales the step.
+        learning_rate: η of the server's optimiser. The method's server_lr scales the step as well.
         momentum: μ of "momentum" (FedAvgM).
-        betas: β₁ and β₂ of the others; Adagrad uses the first alone.
+        betas: β₁ and β₂ of the others; Adagrad uses only β₁.
         tau: τ, added to √v.
         correct_bias: Whether Adam's rate is multiplied by √(1 − β₂ᵗ⁺¹)/(1 − β₁ᵗ⁺¹) in round t = 1, 2, … (as in Flower);
             "both" divides m by 1 − β₁ᵗ and v by 1 − β₂ᵗ instead (as in torch.optim and pfl-research).

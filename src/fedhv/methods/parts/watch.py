@@ -1,13 +1,12 @@
-r"""The reference watch: what a run does when its reports come close to their reference, or pass it.
+r"""The reference watch: what a run does when reported losses approach or exceed their reference.
 
-Weights from slacks mean something only while every loss stays below its reference. Three things are watched in the raw
-slacks $r_i - \hat F_i$ of a round: one below a threshold, one below the floor ρ_clip, and a loss above its reference.
-A policy says what follows:
+Weights from slacks are meaningful only while every loss is below its reference. The watch checks the raw slacks
+$r_i - \hat F_i$ of a round: below a threshold, below the floor ρ_clip, or negative. Policies:
 
-- `warn`: it is recorded and shown, and the run goes on with floored slacks, as in the paper.
-- `stop`: the run stops before the round is taken.
-- `recalibrate`: the reference is raised by the rule that gave it, $r_i \leftarrow \max\{r_i, \hat F_i + \delta_r\}$
-  (the componentwise maximum of all reports so far, plus the margin), recorded with its round, and the run goes on.
+- `warn`: record and show it, and continue with floored slacks, as in the paper.
+- `stop`: stop the run before the round is applied.
+- `recalibrate`: raise the reference by the rule of calibration, $r_i \leftarrow \max\{r_i, \hat F_i + \delta_r\}$ (the
+  componentwise maximum of all reports so far, plus the margin), record it with its round, and continue.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Policy = Literal["warn", "stop", "recalibrate"]
 
 @dataclass(frozen=True)
 class Watch:
-    """What is too small, and what follows.
+    """The thresholds of the watch and its policy.
 
     Attributes:
         policy: "warn", "stop" or "recalibrate".
@@ -55,28 +54,28 @@ class Breach:
     event: Literal["low slack", "floored", "above reference"]
 
     def as_dict(self) -> dict[str, Any]:
-        """As the history has it, in its list `watch`."""
+        """The entry in the history's list `watch`."""
         return {"task": self.task, "slack": self.slack, "event": self.event}
 
 
 class ReferenceBreached(FedHVError):
-    """A run that was to stop when a slack is too small."""
+    """A slack is too small, and the policy is to stop."""
 
     def __init__(self, message: str, breaches: Sequence[Breach] = ()) -> None:
         super().__init__(message)
         self.breaches = tuple(breaches)
 
     def named(self, tasks: Sequence[str]) -> ReferenceBreached:
-        """The same with the tasks' names."""
+        """The same error with the names of the tasks."""
         found = ", ".join(f"'{tasks[each.task]}' {each.event} (slack {each.slack:.4g})" for each in self.breaches)
         return ReferenceBreached(f"{self} Found {found}.", self.breaches)
 
 
 def watched(method: Method, state: State, watch: Watch) -> Conversation:
-    """The round of a method with a reference; its reports are compared with the reference before the round sees them.
+    """The round of a method with a reference. Reports are compared with the reference before the round receives them.
 
-    A raised reference is in force from the round that raises it. That round is started again with it and is given the
-    replies that it had already: a round is a function of its method, its state and its replies.
+    A raised reference applies from the round that raises it. That round is restarted with the new reference and
+    receives its earlier replies again: a round is a function of its method, its state and its replies.
     """
     kept, seen = state.memory.get("reference"), dict[str, Any]()
     if kept is not None:
@@ -84,10 +83,10 @@ def watched(method: Method, state: State, watch: Watch) -> Conversation:
             found = tuple(kept.shape)
             raise InputError(f"The state's reference should have {len(state.weights)} values. Found {found}.")
         method = with_reference(method, tuple(kept.tolist()))
-    conversation, heard = checked_round(method, state), list[Replies | None]([None])
+    conversation, received = checked_round(method, state), list[Replies | None]([None])
     while True:
         try:
-            request = conversation.send(heard[-1])
+            request = conversation.send(received[-1])
         except StopIteration as end:
             after: State = end.value
             memory = {**after.memory, **({} if kept is None else {"reference": kept})}
@@ -99,19 +98,19 @@ def watched(method: Method, state: State, watch: Watch) -> Conversation:
                 kept = torch.tensor(seen["raised"], dtype=torch.float64, device=state.model.device)
                 method = with_reference(method, tuple(seen["raised"]))
                 conversation = checked_round(method, state)
-                for earlier in heard:
+                for earlier in received:
                     conversation.send(earlier)
-        heard.append(replies)
+        received.append(replies)
 
 
 def _seen(losses: Tensor, reference: Vector, watch: Watch) -> dict[str, Any]:
-    """What the history should know of a round's slacks: which are too small, and the raised reference if it is."""
+    """Entries for the history: the slacks that are too small, and the reference if it is raised."""
     found = breaches(slacks(losses, reference), watch.floor, watch.slack)
     if not found:
         return {}
     if watch.policy == "stop":
         raise ReferenceBreached(
-            'The reported losses come too close to their reference (`watch = "stop"`). Calibrate with a larger '
+            'The reported losses are too close to their reference (`watch = "stop"`). Calibrate with a larger '
             'margin, or start a run with `watch = "recalibrate"`.',
             found,
         )
@@ -123,7 +122,7 @@ def _seen(losses: Tensor, reference: Vector, watch: Watch) -> dict[str, Any]:
 
 
 def check_watch(policy: object, slack: object, margin: object) -> None:
-    """Refuse a policy that there is not, and numbers that mean nothing."""
+    """Reject an unknown policy and invalid numbers."""
     if policy not in get_args(Policy):
         raise InputError(f"`watch` should be 'warn', 'stop' or 'recalibrate'. Found `watch = {policy!r}`.")
     for name, value, least in (("watch_slack", slack, "at least 0"), ("watch_margin", margin, "positive")):
@@ -132,7 +131,7 @@ def check_watch(policy: object, slack: object, margin: object) -> None:
 
 
 def breaches(slacks: Tensor, floor: float, threshold: float) -> list[Breach]:
-    """The tasks whose raw slack is below the threshold, the floor or zero, each with the gravest of these."""
+    """The tasks whose raw slack is below the threshold, the floor or zero, each with the most serious event."""
     found = []
     for task, slack in enumerate(slacks.tolist()):
         if slack < 0:

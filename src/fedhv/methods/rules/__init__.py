@@ -1,4 +1,4 @@
-"""Loss-only rules: the next weights from the reported losses alone, with exactly FedHV's communication."""
+"""Loss-only rules: the next weights from the reported losses, with exactly FedHV's communication."""
 
 RULES: dict[str, str] = {
     "fixed": "fedhv.methods.rules.fixed:Fixed",
@@ -13,4 +13,4 @@ RULES: dict[str, str] = {
     "imtl-l": "fedhv.methods.rules.imtl_l:IMTLL",
     "fedhv-moving": "fedhv.methods.rules.moving:MovingFedHV",
 }
-"""Where each rule is; its class is imported when it is looked up. The names are the classes' `name`."""
+"""The location of each rule. Its class is imported when it is looked up. The names are the classes' `name`."""

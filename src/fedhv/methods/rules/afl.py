@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class AFL(LossRule):
         super().__post_init__()
         self.positive("rate")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p q, and log q, whose largest entry is zero."""
         log_q = state.memory.get("log_q", torch.zeros_like(losses))
         log_q = log_q + self.rate * len(losses) * self.shares(len(losses)) * losses

@@ -1,4 +1,4 @@
-"""A loss-only rule says how reported losses become weights; the round around it is FedHV's."""
+"""The interface of loss-only rules: a function from reported losses to weights, in FedHV's round."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from fedhv.protocol.requests import Train
 from fedhv.support.errors import InputError
 
 SMALLEST = 1e-12
-"""Losses count as at least this much where a rule divides by them or takes their logarithm."""
+"""The lower bound of losses in divisions and logarithms."""
 
-Memory = Mapping[str, Tensor]
+RuleMemory = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossRule(PreferenceMethod):
-    """A rule that needs the reported losses alone: one downlink, one uplink, 2m extra scalars, as FedHV.
+    """A rule that needs only the reported losses: one downlink, one uplink, 2m extra scalars, as FedHV.
 
-    A subclass defines `weigh`. The weights of every rule lie on the simplex: the scale that a paper's loss has besides
+    A subclass defines `weigh`. The weights of every rule are on the simplex; the scale of a rule's original loss
     belongs to the learning rates. The reports of round t set the weights of round t + 1, as in FedHV.
     """
 
     rates_of: ClassVar[str] = "fedhv"
 
     @abstractmethod
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
-        """The next weights from the losses F̂ᵗ, and what to remember until the next round; all in double precision.
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
+        """The next weights from the losses F̂ᵗ, and the memory for the next round, in double precision.
 
-        `state.weights` are the weights that the round used, `state.memory` is what the round before remembered, on
-        the CPU.
+        `state.weights` are the weights of this round, and `state.memory` is the memory of the round before, on the CPU.
         """
 
     def round(self, state: State) -> Conversation:
-        """One round: train with the weights, read the losses, weigh."""
+        """One round: train with the weights, read the reported losses, compute the next weights."""
         replies = yield Train(state.model, state.weights, report=self.report)
         losses = reported_losses(replies)
         known = {name: value.cpu() for name, value in state.memory.items()}
@@ -62,12 +61,12 @@ class LossRule(PreferenceMethod):
         return torch.softmax(self.shares(len(scores)).log() + scores, dim=0)
 
     def positive(self, *names: str) -> None:
-        """Refuse hyper-parameters that are not positive and finite."""
+        """Reject hyper-parameters that are not positive and finite."""
         for name in names:
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"Method '{self.label}': `{name}` should be positive. Found {getattr(self, name)}.")
 
 
 def logarithms(losses: Tensor) -> Tensor:
-    """log F̂, of losses of at least `SMALLEST`."""
+    """log F̂, with losses bounded below by `SMALLEST`."""
     return losses.clamp(min=SMALLEST).log()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +17,8 @@ class DWA(LossRule):
     r"""Tasks whose loss falls slowly weigh more: $w_i \propto p_i \exp(\hat F_i^t / (\hat F_i^{t-1} T))$.
 
     S. Liu, E. Johns and A. J. Davison, End-to-End Multi-Task Learning with Attention, 2019, equation (7), with rounds
-    in place of epochs. The weights are the preferences until there are two reports. T → ∞ gives the preferences,
-    T → 0 all weight to the task whose loss fell by the smallest factor.
+    in place of epochs. The weights are the preferences until there are two reports. T → ∞ gives the preferences. T → 0
+    gives all weight to the task whose loss decreased by the smallest factor.
 
     Attributes:
         temperature: T.
@@ -32,7 +32,7 @@ class DWA(LossRule):
         super().__post_init__()
         self.positive("temperature")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p exp(rate/T), with the rate of descent F̂ᵗ/F̂ᵗ⁻¹."""
         before = state.memory.get("before")
         ratio = torch.ones_like(losses) if before is None else (logarithms(losses) - logarithms(before)).exp()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 from fedhv.support.errors import InputError
 
 
@@ -41,7 +41,7 @@ class FAMO(LossRule):
         if not 0 <= self.decay < float("inf"):
             raise InputError(f"Method '{self.label}': `decay` should not be negative. Found {self.decay}.")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p z/F̂, and the logits."""
         xi = state.memory.get("logits", torch.zeros_like(losses))
         before = state.memory.get("before", losses)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,6 @@ class Fixed(LossRule):
         """The first round has the fixed weights already."""
         return State(model, self.shares(tasks).float())
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """p, whatever the losses."""
         return self.shares(len(losses)), {}

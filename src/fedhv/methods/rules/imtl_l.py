@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,8 @@ class IMTLL(LossRule):
 
     $$ s_i \leftarrow s_i - \eta \big( e^{s_i} \hat F_i - 1 \big). $$
 
-    It rests at $e^{s_i} \hat F_i = 1$, where the rule is the geometric mean. η → 0 gives the preferences. The losses
-    should be of the order of one: a gradient step from a much larger one goes far.
+    Its fixed point is $e^{s_i} \hat F_i = 1$, the geometric mean. η → 0 gives the preferences. The losses should be of
+    the order of one: with much larger ones a gradient step is too long.
 
     Attributes:
         rate: η, the step size of the scales.
@@ -36,7 +36,7 @@ class IMTLL(LossRule):
         super().__post_init__()
         self.positive("rate")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p e^{s}, and s."""
         s = state.memory.get("log_scale", torch.zeros_like(losses))
         s = s - self.rate * (s.exp() * losses - 1)

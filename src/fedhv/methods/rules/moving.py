@@ -1,4 +1,4 @@
-"""FedHV with a reference that follows the losses: no calibration, and slacks that stay small."""
+"""FedHV with a moving reference that follows the losses: no calibration, and slacks that stay small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import SMALLEST, LossRule, Memory
+from fedhv.methods.rules.base import SMALLEST, LossRule, RuleMemory
 from fedhv.methods.weights import inverse_slack_weights
 from fedhv.support.errors import InputError
 
@@ -18,21 +18,21 @@ Scope = Literal["common", "own"]
 
 @dataclass(frozen=True, kw_only=True)
 class MovingFedHV(LossRule):
-    r"""FedHV's weights $w_i \propto p_i / (r_i^t - \hat F_i^t)$ with a reference made of the reports themselves.
+    r"""FedHV's weights $w_i \propto p_i / (r_i^t - \hat F_i^t)$ with a reference computed from the reports.
 
     $$ P_i^t = \max\{\hat F_i^t, \gamma P_i^{t-1}\}, \qquad
        r_i^t = c \max_j P_j^t \;\text{ ("common")} \quad\text{or}\quad r_i^t = c\, P_i^t \;\text{ ("own")}. $$
 
-    A frozen reference lies far above the losses late in training, and the weights become nearly uniform. This one
-    follows. Slacks are positive by construction, since c > 1. With a common reference and γ = 0 the factor leads from
-    uniform weights (c → ∞) to min-max (c → 1). With references of the tasks' own, the losses count in units of their
-    own decayed maximum, which suits losses that do not begin alike: $w_i \propto p_i / P_i$ for c → ∞. What of the
-    paper's theory holds for it is in `fedhv.theory.moving`.
+    Late in training a frozen reference is far above the losses, and the weights become nearly uniform. This reference
+    follows the losses. Slacks are positive, because c > 1. With a common reference and γ = 0 the factor interpolates
+    between uniform weights (c → ∞) and min-max (c → 1). With one reference per task, losses are measured in units of
+    their decayed maximum, which suits losses of different scales: $w_i \propto p_i / P_i$ for c → ∞.
+    `fedhv.theory.moving` states which parts of the paper's theory hold.
 
     Attributes:
         factor: c, more than 1.
-        decay: γ in [0, 1], how much of the maximum is left after a round; 0 looks at the last report alone, 1 at all.
-        scope: "common", one reference for all tasks, or "own", one for each; the latter needs a decay above 0.
+        decay: γ in [0, 1], the factor of the maximum per round; 0 uses the last report only, 1 uses all reports.
+        scope: "common", one reference for all tasks, or "own", one per task; the latter needs a decay above 0.
     """
 
     name: ClassVar[str] = "fedhv-moving"
@@ -52,7 +52,7 @@ class MovingFedHV(LossRule):
         if self.scope == "own" and self.decay == 0:
             raise InputError(f"Method '{self.label}': `scope = 'own'` needs a `decay` above 0. Found {self.decay}.")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p/(r − F̂), and the decayed maxima."""
         peaks = decayed_maximum(losses, state.memory.get("peaks"), self.decay)
         reference = moving_reference(peaks, self.factor, self.scope)

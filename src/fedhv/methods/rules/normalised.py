@@ -1,4 +1,4 @@
-"""Normalised uniform: each loss in units of where it begins."""
+"""Normalised uniform weights: each loss in units of its first report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Normalised(LossRule):
 
     name: ClassVar[str] = "normalised"
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p/F̂⁰."""
         first = state.memory.get("first", losses)
         return self.simplex(-logarithms(first)), {"first": first}

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory, logarithms
+from fedhv.methods.rules.base import LossRule, RuleMemory, logarithms
 from fedhv.support.errors import InputError
 
 
@@ -34,6 +34,6 @@ class Power(LossRule):
         if not math.isfinite(self.power):
             raise InputError(f"Method '{self.label}': `power` should be finite. Found {self.power}.")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p F̂^q."""
         return self.simplex(self.power * logarithms(losses)), {}

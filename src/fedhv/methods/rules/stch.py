@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,6 @@ class STCH(LossRule):
         super().__post_init__()
         self.positive("mu")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ λ exp(λF̂/μ)."""
         return self.simplex(self.shares(len(losses)) * losses / self.mu), {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.methods.rules.base import LossRule, Memory
+from fedhv.methods.rules.base import LossRule, RuleMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +22,8 @@ class Uncertainty(LossRule):
 
     $$ s_i \leftarrow s_i + \frac{\eta}{2} \big( \hat F_i e^{-s_i} - 1 \big). $$
 
-    It rests at $\sigma_i^2 = \hat F_i$, where the rule is the geometric mean. η → 0 gives the preferences. As in the
-    paper the losses should be of the order of one: a gradient step from a much larger one goes far.
+    Its fixed point is $\sigma_i^2 = \hat F_i$, the geometric mean. η → 0 gives the preferences. As in the paper the
+    losses should be of the order of one: with much larger ones a gradient step is too long.
 
     Attributes:
         rate: η, the step size of the log-variances.
@@ -37,7 +37,7 @@ class Uncertainty(LossRule):
         super().__post_init__()
         self.positive("rate")
 
-    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, Memory]:
+    def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p e^{−s}, and s."""
         s = state.memory.get("log_variance", torch.zeros_like(losses))
         s = s + self.rate / 2 * (losses * (-s).exp() - 1)

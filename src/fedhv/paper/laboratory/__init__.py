@@ -1,6 +1,6 @@
 """Federations with known constants, and experiments on them."""
 
-from fedhv.paper.laboratory.ensemble import Draws, Ensemble, Moment
+from fedhv.paper.laboratory.ensemble import Ensemble, EnsembleDraws, Moment
 from fedhv.paper.laboratory.logistic import Logistic
 from fedhv.paper.laboratory.observed import Observed, observe_engine, observe_ensemble, observe_horizons
 from fedhv.paper.laboratory.quadratics import Quadratics
@@ -10,8 +10,8 @@ from fedhv.paper.laboratory.terms import Case, Measured, cases, measure, terms_e
 
 __all__ = [
     "Case",
-    "Draws",
     "Ensemble",
+    "EnsembleDraws",
     "Logistic",
     "Measured",
     "Moment",

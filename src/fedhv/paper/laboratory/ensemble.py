@@ -23,7 +23,7 @@ from fedhv.theory._checks import whole
 from fedhv.theory.constants import ProblemConstants, StepSizes
 
 CHUNK = 200_000
-"""So many random numbers are drawn at once."""
+"""The number of random numbers that are drawn at once."""
 
 
 class Moment(NamedTuple):
@@ -47,8 +47,8 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draws:
-    """What chance decides in C rounds of R runs, as positions.
+class EnsembleDraws:
+    """The random draws of C rounds of R runs, as positions.
 
     Attributes:
         clients: The cohorts, C × R × M.
@@ -89,7 +89,7 @@ class Ensemble:
         *,
         runs: int | None = None,
         seed: int = 0,
-        draws: Draws | None = None,
+        draws: EnsembleDraws | None = None,
     ) -> Iterator[Moment]:
         """The moments t = 0, 1, …, T of all runs; at T nothing is drawn, and the report is the loss itself.
 
@@ -112,7 +112,7 @@ class Ensemble:
         return self._play(each, [whole("horizons", t) for t in ends], np.random.default_rng(seed), draws)
 
     def _play(
-        self, steps: list[StepSizes], ends: list[int], rng: np.random.Generator, given: Draws | None
+        self, steps: list[StepSizes], ends: list[int], rng: np.random.Generator, given: EnsembleDraws | None
     ) -> Iterator[Moment]:
         f, c = self.federation, self.constants
         reference, floor, smooth = np.array(c.reference), floor_of(c), f.smoothness
@@ -159,7 +159,9 @@ class Ensemble:
             inverse = 1 / np.maximum(reference - report, floor)
             w = inverse / inverse.sum(axis=1, keepdims=True)
 
-    def _stretch(self, runs: int, K: int, left: int, rng: np.random.Generator, given: Draws | None) -> Iterator[Step]:
+    def _stretch(
+        self, runs: int, K: int, left: int, rng: np.random.Generator, given: EnsembleDraws | None
+    ) -> Iterator[Step]:
         """For each of some coming rounds what its draws come to: means over the cohort."""
         f, m, n = self.federation, self.constants.cohort, self.federation.examples
         q = f.report_size(self.report, self.batch_size)
@@ -180,7 +182,7 @@ class Ensemble:
             height = level[who[..., None], given.reports].mean(axis=3).mean(axis=2)
         return iter(list(zip(targets, seen, height, strict=True)))
 
-    def _draw(self, rounds: int, runs: int, K: int, q: int, rng: np.random.Generator) -> Draws:
+    def _draw(self, rounds: int, runs: int, K: int, q: int, rng: np.random.Generator) -> EnsembleDraws:
         f, m = self.federation, self.constants.cohort
         shape = (rounds, runs, m)
         if m == f.clients:
@@ -190,7 +192,7 @@ class Ensemble:
         batches = rng.integers(f.examples, size=(*shape, K, self.batch_size))
         full = q == f.examples
         reports = None if full else rng.random((*shape, f.examples)).argsort(axis=-1)[..., :q]
-        return Draws(clients, batches, reports)
+        return EnsembleDraws(clients, batches, reports)
 
 
 def _rowwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""What the laboratory's federations have in common: sizes, a start, losses and gradients in closed form."""
+r"""The interface of the laboratory's federations: sizes, a start, losses and gradients in closed form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.reports import report_size
 
 
-class Federation(ABC):
+class AnalyticFederation(ABC):
     """m tasks on N clients of n examples each, in d dimensions."""
 
     @property

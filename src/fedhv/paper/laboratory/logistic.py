@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedhv.methods.weights import Vector
-from fedhv.paper.laboratory.federation import Federation
+from fedhv.paper.laboratory.federation import AnalyticFederation
 from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import Task
 from fedhv.protocol.cohort import ReportBudget
@@ -26,7 +26,7 @@ from fedhv.theory.reports import report_factor
 
 
 @dataclass(frozen=True, eq=False)
-class Logistic(Federation):
+class Logistic(AnalyticFederation):
     r"""m logistic tasks on N clients of n examples each, in d dimensions, started at $\theta^0 = 0$.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a laboratory experiment reads off runs: of the ensemble in closed form, or of an engine."""
+"""Measurements of the laboratory's runs, of the ensemble in closed form or of an engine."""
 
 from __future__ import annotations
 

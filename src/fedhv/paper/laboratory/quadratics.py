@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedhv.methods import FedHV
 from fedhv.methods.weights import Vector
-from fedhv.paper.laboratory.federation import Federation
+from fedhv.paper.laboratory.federation import AnalyticFederation
 from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import Task
 from fedhv.protocol.cohort import ReportBudget
@@ -27,7 +27,7 @@ from fedhv.theory.reports import report_factor
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratics(Federation):
+class Quadratics(AnalyticFederation):
     r"""m quadratic tasks on N clients of n examples each, in d dimensions.
 
     A local step is $\theta \leftarrow (1 - \eta_\ell h)\theta + \eta_\ell\sum_i w_iL_i\,a_i$ with $h = \sum_i w_iL_i$:

@@ -1,4 +1,4 @@
-r"""How fast: $\frac1T\sum_t\mathbb E\|\nabla\Phi\|^2$ over horizons: Corollary fedhv-rate-explicit."""
+r"""Rate: $\frac1T\sum_t\mathbb E\|\nabla\Phi\|^2$ over horizons: Corollary A.24."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.convergence import largest_base_step, stationarity_bound, step_conditions
 
 FITTED = 3
-"""The slope is fitted to so many of the longest horizons."""
+"""The number of longest horizons to which the slope is fitted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RateCurve:
     r"""One federation and one base step over a range of horizons.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         constants: Of the federation.
         base_step: $\eta_0$; the steps of horizon T are $\eta_{\rm eff} = \eta_0/\sqrt T$.
         horizons: T, longest first.

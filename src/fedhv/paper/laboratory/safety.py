@@ -1,4 +1,4 @@
-r"""How safe: runs beside the reference-safety certificate, where it certifies and where it does not."""
+r"""Safety: runs compared with the reference-safety certificate, for certified and other cases."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SafetyCase:
     """A federation whose reference is not safe by construction, only `slack` above the initial losses.
 
     Attributes:
-        name: What tables call it.
-        federation: What it runs on.
+        name: Its name in tables.
+        federation: Its federation.
         slack: Of every task at the start.
         local_lr: η_ℓ.
         cohort: M.
@@ -78,7 +78,7 @@ def safety_cases() -> tuple[SafetyCase, ...]:
 
 @dataclass(frozen=True)
 class Safety:
-    r"""What became of a case.
+    r"""The result of a case.
 
     Attributes:
         case: Which.

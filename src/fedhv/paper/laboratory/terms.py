@@ -1,4 +1,4 @@
-"""How much: the theorem's bound term by term beside what runs measure, over many settings."""
+"""Terms: the terms of the theorem's bound compared with measured runs, over many settings."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Case:
     """A federation and how FedHV runs on it, with the prescribed steps.
 
     Attributes:
-        name: What tables call it.
-        federation: What it runs on.
+        name: Its name in tables.
+        federation: Its federation.
         cohort: M.
         batch_size: b.
         report: B_rep.
@@ -90,7 +90,7 @@ class Measured:
         through: "ensemble" in closed form, or "engine".
         horizon: T.
         steps: As prescribed.
-        observed: What the runs did.
+        observed: The measurements of the runs.
         terms: The bound's.
         refined: The bound's with the 1/M refinements, which independent clients allow.
     """
@@ -135,7 +135,7 @@ class Measured:
 
 
 def measure(case: Case, horizon: int, *, runs: int, seed: int = 0, engine: bool = False) -> Measured:
-    """Play a case, in closed form or through the sequential engine, and put its bound beside it."""
+    """Run a case, in closed form or through the sequential engine, and compute its bound."""
     steps, constants = case.steps(whole("horizon", horizon)), case.constants
     if engine or isinstance(case.federation, Logistic):
         if isinstance(case.federation, Logistic):

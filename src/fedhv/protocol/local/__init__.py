@@ -1,4 +1,4 @@
-"""How a client trains: the update rule of its steps, and the terms of its objective beside the tasks' losses."""
+"""Local training of a client: its update rule, and additional terms of its objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local steps: gradients, terms, clipping and an update rule, one after the other."""
+"""Local steps: gradients, additional terms, clipping and an update rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedhv.protocol.local.entries import Entries
-from fedhv.protocol.local.rules import Rate, State, UpdateRule, clipped
+from fedhv.protocol.local.rules import Rate, RuleState, UpdateRule, clipped
 from fedhv.protocol.local.terms import Term
 
 
@@ -20,18 +20,18 @@ def descend(
     terms: Sequence[Term] = (),
     *,
     clip: float | None = None,
-    state: State = (),
+    state: RuleState = (),
     active: Tensor | None = None,
     entries: Entries | None = None,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, RuleState]:
     """θ and the rule's state after one step for every gradient; `theta` may be a vector, or a stack of them.
 
     Args:
         theta: Where the steps begin.
         gradients: Functions of θ. Where θ has running statistics, they give the new ones in the place of a gradient.
         rate: η_ℓ.
-        rule: Of a step.
-        terms: Added to the objective.
+        rule: The update rule.
+        terms: Terms that are added to the objective.
         clip: The largest norm of a gradient.
         state: Of the rule, where it goes on from earlier steps.
         active: Of a stack, steps × clients × 1: which clients still make this step.

@@ -1,6 +1,6 @@
 """Update rules: one local step, as a pure function of θ, the gradient and the rule's state.
 
-They work for one parameter vector and for a stack of them, one row for each client. They compute what torch.optim does.
+They work for one parameter vector and for a stack with one row per client. They match the optimisers of torch.optim.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-State = tuple[Tensor, ...]
-"""What an update rule carries from step to step; empty before the first one."""
+RuleState = tuple[Tensor, ...]
+"""The state of an update rule between steps; empty before the first step."""
 
 Rate = float | Tensor
-"""η_ℓ: a number, or for a stack a column with one for each client."""
+"""η_ℓ: a number, or for a stack a column with one number per client."""
 
 
 class UpdateRule(ABC):
     """θ ← θ − η_ℓ(…): one local step. Subclasses are frozen dataclasses; their fields are hyper-parameters."""
 
     @abstractmethod
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """θ and the state after a step."""
 
     @abstractmethod
@@ -41,14 +41,14 @@ class SGD(UpdateRule):
     nesterov: bool = False
     weight_decay: float = 0.0
 
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """One step of SGD."""
         if self.weight_decay:
             gradient = torch.add(gradient, theta, alpha=self.weight_decay)
         velocity = gradient
         if state and self.momentum != 0:
             (before,) = state
-            # A stack is large: as few passes over it as possible.
+            # A stack is large: use as few passes over it as possible.
             one_pass = isinstance(rate, Tensor)
             velocity = (
                 torch.add(gradient, before, alpha=self.momentum) if one_pass else self.momentum * before + gradient
@@ -71,7 +71,7 @@ class Adam(UpdateRule):
     weight_decay: float = 0.0
     decoupled: bool = False
 
-    def step(self, theta: Tensor, gradient: Tensor, state: State, rate: Rate) -> tuple[Tensor, State]:
+    def step(self, theta: Tensor, gradient: Tensor, state: RuleState, rate: Rate) -> tuple[Tensor, RuleState]:
         """One step of Adam, with both biases corrected."""
         if self.weight_decay:
             if self.decoupled:

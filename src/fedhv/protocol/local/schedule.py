@@ -17,7 +17,7 @@ class Schedule:
         kind: "constant"; "step": times `factor` after every `every` rounds; "cosine": from 1 down to `factor`.
         warm_up: The first rounds, over which the rate grows linearly to its full size.
         every: Rounds between two steps.
-        factor: Of a step, or what is left of the rate at the end of a cosine.
+        factor: The factor of a step, or the factor at the end of a cosine.
     """
 
     kind: Literal["constant", "step", "cosine"] = "constant"
@@ -36,7 +36,7 @@ class Schedule:
             raise InputError(f"`schedule.factor` should be from 0 to 1. Found {self.factor}.")
 
     def at(self, t: int, rounds: int) -> float:
-        """The factor in round t of 0 … rounds − 1; at least a millionth, since a rate is positive."""
+        """The factor in round t of 0 … rounds − 1; at least 1e-6, because a rate must be positive."""
         if t < self.warm_up:
             return (t + 1) / (self.warm_up + 1)
         match self.kind:

@@ -1,4 +1,4 @@
-"""Terms of a client's objective beside the tasks' losses, by their gradients."""
+"""Additional terms of a client's objective, defined by their gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Term(ABC):
-    """A term of the local objective beside the tasks' losses, by its gradient.
+    """A term that is added to the tasks' losses in the local objective, defined by its gradient.
 
     Subclasses are frozen dataclasses of tensors shaped like θ and of numbers. In a stack the tensors have one row for
     each client, so `gradient` should work elementwise along the last axis.
@@ -30,7 +30,7 @@ class Term(ABC):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What terms must have in common to be stacked: their class and their numbers."""
+        """Terms with equal kind can be stacked: their class and their numbers."""
         numbers = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in self.tensors)
         return type(self), tuple(numbers)
 
@@ -59,6 +59,6 @@ class Linear(Term):
 
 
 def stack_terms(terms: Sequence[Term]) -> Term:
-    """One term for a stack of clients from theirs, which are of one kind."""
+    """One term for a stack of clients, from one term per client; all have the same kind."""
     first = terms[0]
     return replace(first, **{name: torch.stack([each.tensors[name] for each in terms]) for name in first.tensors})

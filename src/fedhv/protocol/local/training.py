@@ -1,4 +1,4 @@
-"""How a client trains in a round: steps or epochs, minibatches, learning rate, update rule."""
+"""The local training of a round: steps or epochs, minibatches, learning rate, update rule."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ OPTIMISERS = ("sgd", "adam", "adamw")
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains: K steps on minibatches of b examples at rate η_ℓ.
+    """The local training of a client: K steps on minibatches of b examples at rate η_ℓ.
 
     Attributes:
         steps: K.
         batch_size: b; a client with fewer examples uses all of them.
         learning_rate: η_ℓ.
-        momentum: Of SGD.
+        momentum: The momentum of SGD.
         sampling: "epochs" (shuffled epochs, an incomplete last minibatch dropped, reshuffled until K steps are done) or
-            "replacement" (every minibatch drawn afresh, as the theory has it).
-        epochs: Passes over the client's examples in place of K steps: a client with more examples makes more steps.
+            "replacement" (every minibatch is drawn independently, as in the theory).
+        epochs: Passes over the client's examples instead of K steps: a client with more examples makes more steps.
         optimiser: "sgd", "adam" or "adamw".
-        nesterov: Whether SGD's momentum is Nesterov's.
+        nesterov: Whether SGD uses Nesterov momentum.
         weight_decay: λ.
-        betas: Of Adam.
-        epsilon: Of Adam.
-        clip: The largest norm of a gradient; larger ones are scaled down.
-        keep_state: Whether a client keeps the optimiser's state from round to round; else it starts afresh.
+        betas: β₁ and β₂ of Adam.
+        epsilon: ε of Adam.
+        clip: The largest norm of a gradient; larger gradients are scaled down.
+        keep_state: Whether a client keeps the optimiser's state between rounds; otherwise every round starts afresh.
     """
 
     steps: int = 10

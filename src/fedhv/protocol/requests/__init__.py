@@ -1,4 +1,4 @@
-"""The package's own requests, one file each."""
+"""The requests of this package, one file each."""
 
 from __future__ import annotations
 

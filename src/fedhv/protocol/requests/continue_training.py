@@ -1,4 +1,4 @@
-"""ContinueTraining: training whose first step is known already. Down w; up Δθ_k. FedCMOO's last exchange."""
+"""ContinueTraining: local training whose first gradient is known. Down w; up Δθ_k. FedCMOO's last exchange."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedhv.protocol.script import Descend, Member, Script
 
 @dataclass(frozen=True)
 class ContinueTraining(Train):
-    """Local training after `TaskGradients` of the same round, with weights that were found since.
+    """Local training after `TaskGradients` of the same round, with the weights that the server has computed.
 
-    The clients have θᵗ and their task gradients. The first step applies these, Σ wᵢ∇ℓᵢ; K − 1 more follow.
+    The clients have θᵗ and their task gradients. The first step applies Σ wᵢ∇ℓᵢ; K − 1 steps follow.
     """
 
     name: ClassVar[str] = "continue_training"

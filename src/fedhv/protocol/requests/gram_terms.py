@@ -1,4 +1,4 @@
-"""GramTerms: what completes FedCMOO's Gram estimate. Down the sum of all C_k, compressed; up two m × m matrices."""
+"""GramTerms: the terms that complete FedCMOO's Gram estimate. Down the compressed Σ C_k; up two m × m matrices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedhv.protocol.script import Member, Script
 
 WHAT = "Gram terms"
 ROUNDING = 1e-2
-"""How far inner products may be from what they should be, relative to the norms: those of tensor cores pass."""
+"""The tolerance of inner products relative to the norms; products of tensor cores are within it."""
 NOTHING = 1e-30
-"""A squared norm below which inner products in single precision have lost what they should be."""
+"""Below this squared norm, inner products in single precision have no correct digits."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class GramTermReplies(Replies):
 
 @dataclass(frozen=True)
 class GramTerms(Request):
-    """What only a client can add to the Gram estimate, since it alone knows what its compression left out."""
+    """The part of the Gram estimate that only a client can compute, because it knows its compression error."""
 
     name: ClassVar[str] = "gram_terms"
     reply: ClassVar[type[Reply]] = GramTermsReply
@@ -63,7 +63,7 @@ class GramTerms(Request):
         A, C = me.layout.shared(gradients).T, Compressed(left, right, shape).dense()
         D, others = A - C, S - C
         known = inner_products(A, A) + inner_products(C, others) + 2 * inner_products(D, others)
-        yield from ()  # a script, although it needs no computation of an engine
+        yield from ()  # makes this a script, although it needs no computation of an engine
         return GramTermsReply(known, inner_products(D, D))
 
     @classmethod
@@ -87,8 +87,8 @@ class GramTerms(Request):
     def objection(self, reply: Any, layout: Layout) -> str | None:
         """Why a matrix cannot be DᵀD: squared norms are not negative, and |⟨x, y⟩| = |⟨y, x⟩| ≤ ‖x‖‖y‖.
 
-        Of the other Gram terms only the client knows enough: they may be of any size and sign, and are not symmetric. A
-        lie in them stays possible and moves the weights; that these stay weights is FedCMOO's own care.
+        The other Gram terms cannot be checked: they may have any size and sign, and are not symmetric. A false value
+        moves the weights; FedCMOO itself checks that the result is on the simplex.
         """
         R = reply.residual.cpu().double()
         squared = R.diagonal()

@@ -37,7 +37,7 @@ class TaskGradientsReply(Reply):
 
 @dataclass(frozen=True)
 class TaskGradientReplies(Replies):
-    """What each client sent."""
+    """The compressed gradients of each client."""
 
     @property
     def compressed(self) -> Iterator[Compressed]:
@@ -96,9 +96,9 @@ class TaskGradients(Request):
         norms = [_norm(factor) for factor in (reply.left, reply.right)]  # in double: finite where all numbers are
         if not all(map(math.isfinite, norms)):
             return f"{WHAT} {NOT_FINITE}"
-        # Factors may be finite and their product C infinite, or so large that everybody's inner products with the sum
-        # of all are. An honest client's ‖C‖² ≤ ‖A‖² is the sum of m squared norms, which it could not send if they were
-        # not finite. The product of the factors' norms is at least ‖C‖, and little more where one is orthonormal.
+        # Finite factors may have an infinite product C, or one whose inner products with the sum over clients are
+        # infinite. For an honest client ‖C‖² ≤ ‖A‖² is a sum of m squared norms, which is finite. The product of the
+        # factors' norms is at least ‖C‖, and little more if one factor is orthonormal.
         bound = LARGEST * layout.tasks
         if math.prod(norms) ** 2 <= bound or _norm(reply.compressed(layout).dense()) ** 2 <= bound:
             return None

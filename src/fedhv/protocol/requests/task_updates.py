@@ -61,7 +61,7 @@ class TaskUpdates(Request):
         return answers.named(TaskUpdateReplies, mean_updates=answers.means["updates"])
 
     def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
-        """What `up` counts."""
+        """Without the entries that are zero."""
         return {"updates": pack_task_updates(reply.updates, layout)}
 
     def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
@@ -74,7 +74,7 @@ class TaskUpdates(Request):
 
 
 def pack_task_updates(updates: Tensor, layout: Layout) -> Tensor:
-    """Of every task's update the shared parameters and its own head; it is zero on the other heads."""
+    """The shared parameters and the own head of every task's update; the other heads are zero."""
     return torch.cat([updates[i][_moved(layout, i)] for i in range(layout.tasks)])
 
 

@@ -21,7 +21,7 @@ from fedhv.support.errors import InputError
 
 @dataclass(frozen=True)
 class TrainReply(Reply):
-    """Δθ_k and F̂_k; where labels may be missing, also how many the report is from."""
+    """Δθ_k and F̂_k; if labels may be missing, also the number of labels in the report."""
 
     update: Tensor = tensor("d", bound="update")
     report: Tensor | None = tensor("m", default=None, small=True, combine="each", bound="report", corruptible=False)
@@ -45,7 +45,7 @@ class TrainReplies(Replies):
         A task that no client of the cohort has is NaN.
         """
         if self.reports is None:
-            raise InputError('This request asked for no report. Ask for one: Train(…, report="all").')
+            raise InputError('The replies have no reports. Request them with Train(…, report="all").')
         return aggregate_reports(self.reports.double(), aggregate, trim, self.shares)
 
 
@@ -55,9 +55,9 @@ class Train(Request):
 
     Attributes:
         model: θᵗ.
-        weights: wᵗ, held fixed for all K steps; None means 1/m each and sends nothing.
-        report: The budget B_rep of the report; None asks for no report.
-        each: Whether `replies.each` should hold every client's reply; the server then holds M updates.
+        weights: wᵗ, fixed for all K steps; None means 1/m each and is not sent.
+        report: The budget B_rep of the report; None for no report.
+        each: Whether `replies.each` has every client's reply; the server then holds M updates.
     """
 
     name: ClassVar[str] = "train"
@@ -70,7 +70,7 @@ class Train(Request):
     each: bool = server_side(False)
 
     def __post_init__(self) -> None:
-        if self.report is not None:  # a node does not trust its server
+        if self.report is not None:  # a node does not trust the server
             check_report_budget(self.report)
 
     def answer(self, me: Member) -> Script:
@@ -83,11 +83,11 @@ class Train(Request):
         return TrainReply(update, losses, labels)
 
     def terms(self, me: Member) -> tuple[Term, ...]:
-        """Terms of the local objective beside the tasks' losses; a request of one's own may have some."""
+        """Additional terms of the local objective; subclasses may override this."""
         return ()
 
     def asks_for(self, name: str, layout: Layout) -> bool:
-        """A report only where there is a budget for it, and its labels only where some may be missing."""
+        """A report only if there is a budget, and its labels only if some may be missing."""
         if name == "labels" and not layout.partial:
             return False
         return name == "update" or self.report is not None
@@ -96,11 +96,11 @@ class Train(Request):
         """The mean update and the reports."""
         reports, labels = answers.stacks["report"], answers.stacks["labels"]
         if labels is not None and answers.shares is not None:
-            # A report with a budget may have drawn no label of a task that its client has.
+            # A report with a budget may contain no label of a task that the client has.
             answers = replace(answers, shares=answers.shares * (labels > 0))
         return answers.named(TrainReplies, mean_update=answers.means["update"], reports=reports)
 
-    # Clients return parameters, not differences: that is what Flower's clipping and noise modules expect.
+    # On the wire, clients return parameters and not differences: Flower's clipping and noise modules expect this.
 
     def to_wire(self, reply: Any, layout: Layout) -> dict[str, Tensor]:
         """θ_k after local training, and the report."""
@@ -108,16 +108,16 @@ class Train(Request):
         return {"model": self.model + sent.pop("update"), **sent}
 
     def from_wire(self, found: Mapping[str, Tensor], layout: Layout) -> Reply:
-        """The server takes the difference."""
+        """The update: the server subtracts θᵗ."""
         update = found["model"].to(self.model) - self.model
         return super().from_wire({**found, "update": update}, layout)
 
     def wire_shapes(self, layout: Layout) -> dict[str, Shape]:
-        """Parameters in the place of the update."""
+        """The parameters replace the update."""
         shapes = super().wire_shapes(layout)
         return {"model": shapes.pop("update")} | shapes
 
 
 def task_weights(weights: Tensor | None, layout: Layout) -> Tensor:
-    """The weights of a request, or 1/m each where it has none."""
+    """The weights of a request, or 1/m each if it has none."""
     return torch.full((layout.tasks,), 1 / layout.tasks) if weights is None else weights

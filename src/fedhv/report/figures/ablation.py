@@ -9,7 +9,7 @@ from fedhv.report.aggregate import metric_curve
 from fedhv.report.comparison import final, values_of
 from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, panels, plain
 from fedhv.report.figures.learning import TITLES
-from fedhv.report.groups import SettingStudy, Sweep, method_title
+from fedhv.report.groups import ReportSweep, SettingStudy, method_title
 from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, Style, sequence
 from fedhv.report.variants import value_text
 from fedhv.support.statistics import Spread
@@ -45,7 +45,7 @@ def panels_of(setting: SettingStudy) -> Figure:
     return figure
 
 
-def curves(sweep: Sweep) -> Figure:
+def curves(sweep: ReportSweep) -> Figure:
     """Mean accuracy and mean loss against the round, a colour from dark to light for every value."""
     figure, axes = panels(1, 2, 2.6)
     colours = sequence(len(sweep.groups))
@@ -67,12 +67,12 @@ def curves(sweep: Sweep) -> Figure:
     return figure
 
 
-def _symbol(sweep: Sweep) -> str:
+def _symbol(sweep: ReportSweep) -> str:
     """The paper's symbol, or the hyper-parameter's own name, which may hold anything."""
     return f"${sweep.factor.latex}$" if sweep.factor.known else plain(sweep.factor.symbol)
 
 
-def _points(axes: Axes, sweep: Sweep, metric: str, label: str, style: Style) -> None:
+def _points(axes: Axes, sweep: ReportSweep, metric: str, label: str, style: Style) -> None:
     """A point for every value at equal distances: the values of a sweep are far apart, or words."""
     shown = [(i, values_of(group, final(metric))) for i, group in enumerate(sweep.groups)]
     spreads = [(i, Spread.of(values)) for i, values in shown if values]

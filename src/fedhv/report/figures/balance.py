@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINES_UP_TO = 8
-"""So many tasks are told apart as lines; the weights of more make a map."""
+"""Up to this number of tasks, weights are lines; with more they are a map."""
 
 
 def weighting(setting: SettingStudy) -> list[Group]:

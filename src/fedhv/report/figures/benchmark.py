@@ -1,4 +1,4 @@
-"""What a benchmark looks like: which client holds which labels, and some of its images."""
+"""Figures of a benchmark: the labels of each client, and some images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLIENTS = 100
-"""More clients than that are not told apart; so many of them are shown."""
+"""The largest number of clients in the figure."""
 EXAMPLES = 12
 COLUMNS = 6
 
@@ -92,7 +92,7 @@ def images(benchmark: Benchmark, count: int) -> np.ndarray:
 
 
 def _labels(benchmark: Benchmark, i: int) -> str:
-    """What the tasks should say about a test image; of many yes/no labels nothing is said."""
+    """The labels of a test image; empty for tasks with many binary labels."""
     pairs = zip(benchmark.tasks, benchmark.test.targets, strict=True)
     parts = [f"{plain(task.name, 12)} {targets[i].item():g}" for task, targets in pairs if targets.ndim == 1]
     lines = [" · ".join(parts[k : k + 2]) for k in range(0, min(len(parts), 6), 2)]

@@ -1,4 +1,4 @@
-"""What accuracy costs: bytes and wall-clock time, calibration included."""
+"""Accuracy against cost: bytes and wall-clock time, calibration included."""
 
 from __future__ import annotations
 

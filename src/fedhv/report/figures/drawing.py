@@ -1,4 +1,4 @@
-"""What all figures share: fonts, sizes, axes, curves with their bands, legends."""
+"""The common parts of all figures: fonts, sizes, axes, curves with bands, legends."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write_figure(stem: Path, figure: Figure) -> list[Path]:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the common style; say what to install where matplotlib is missing."""
+    """Draw in the common style. Without matplotlib, the error says what to install."""
     try:
         import matplotlib
     except ImportError:
@@ -150,7 +150,7 @@ def letters(axes: Sequence[Axes]) -> None:
 
 
 def from_zero(axes: Axes) -> None:
-    """Let an axis of counts start where counting starts."""
+    """Start an axis of counts at its first value."""
     axes.margins(x=0.04)
     axes.set_xlim(left=0)
 

@@ -1,4 +1,4 @@
-"""Learning curves: the aggregates of a setting, and every task by itself."""
+"""Learning curves: the aggregates of a setting, and every task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOGETHER_UP_TO = 5
-"""So many tasks have accuracy and loss in one figure; more get a figure each."""
+"""Up to this number of tasks, accuracy and loss are in one figure; with more they have one figure each."""
 COLUMNS = 5
 TITLES = {
     "mean_accuracy": "Mean accuracy (%)",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UPRIGHT_UP_TO = 12
-"""So many task names fit around a radar as they are; more are turned."""
+"""Up to this number of tasks, the names around a radar are horizontal; with more they are rotated."""
 
 
 def plane_tasks(setting: SettingStudy) -> tuple[int, int]:
@@ -34,7 +34,7 @@ def plane_tasks(setting: SettingStudy) -> tuple[int, int]:
 
 
 def plane(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
-    """Mean accuracies of two tasks from the first evaluation to the last, where a cross is one deviation of each."""
+    """Mean accuracies of two tasks from the first evaluation to the last; the final cross is one deviation of each."""
     figure, (axes,) = panels(1, 1, 3.4, width=4.2)
     across, up = plane_tasks(setting)
     for group in setting.groups:
@@ -56,7 +56,7 @@ def plane(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
 
 
 def radar(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
-    """Mean final accuracy of every task; the radial axis is cut to where the values are, and says so."""
+    """Mean final accuracy of every task; the radial axis is cut to the range of the values, with a note."""
     from matplotlib.figure import Figure
 
     m = len(setting.tasks)
@@ -89,7 +89,7 @@ def radar(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
 
 
 def _name_spokes(axes: Any, around: np.ndarray, names: Sequence[str], radius: float) -> None:
-    """Task names beside their spokes; many of them point outwards, so that none covers another."""
+    """Task names at their spokes; if there are many, they point outwards so that they do not overlap."""
     axes.set_xticks(around, [""] * len(names))
     many = len(names) > UPRIGHT_UP_TO
     for angle, name in zip(around, names, strict=True):

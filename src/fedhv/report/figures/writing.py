@@ -1,4 +1,4 @@
-"""Draw every figure that a study has data for and write it as PNG and PDF, on as many cores as asked for."""
+"""Draw all figures of a study and write them as PNG and PDF, in several processes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fedhv.support.errors import FedHVError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Job = Callable[[], tuple[list[Path], list[str]]]
-"""Draws some figures; returns what it wrote and what it could not."""
+FigureTask = Callable[[], tuple[list[Path], list[str]]]
+"""Draws some figures; returns the written files and notes on failures."""
 
 
 def check_matplotlib() -> None:
-    """Say that matplotlib is missing, before anything is written."""
+    """Raise an error if matplotlib is missing, before anything is written."""
     with drawing():
         pass
 
@@ -38,14 +38,14 @@ def write_figures(
     """Every figure of every setting; returns the files and a note on each figure that could not be drawn.
 
     Args:
-        study: What is drawn.
-        folder: Where the files go; it exists.
+        study: The study.
+        folder: An existing folder for the files.
         jobs: How many processes draw; more than one needs an importable main module, as `multiprocessing` does.
         data: The folder of the datasets, for figures of the benchmarks themselves.
     """
     looks = styles(study)
     names = prefixes(study)
-    tasks: list[Job] = []
+    tasks: list[FigureTask] = []
     check_matplotlib()
     for setting in study.settings:
         if any(group.counted for group in setting.groups):
@@ -120,7 +120,7 @@ def _draw_benchmark(
 
 
 def prefixes(study: StudyData) -> dict[str, str]:
-    """A file prefix for every setting; none where there is only one."""
+    """A file prefix for every setting; empty if there is only one."""
     if len(study.settings) == 1:
         return {study.settings[0].name: ""}
     names: dict[str, str] = {}

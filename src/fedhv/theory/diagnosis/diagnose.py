@@ -1,4 +1,4 @@
-"""`fedhv diagnose`: what the theory says of a run."""
+"""`fedhv diagnose`: the theory applied to a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedhv.protocol.client import Client
 from fedhv.runs.job import one_thread
 from fedhv.support.errors import InputError
 from fedhv.theory.diagnosis.findings import Alternative, ModelFinding, alternatives, examine, margin_rows
-from fedhv.theory.diagnosis.measuring import Examiner, Population
+from fedhv.theory.diagnosis.measuring import Examiner, PopulationLosses
 from fedhv.theory.diagnosis.reading import SOURCES, FedHVRun, read_fedhv_run, stored_models
 from fedhv.theory.diagnosis.replay import engine_of, replay
 
@@ -25,12 +25,12 @@ class Diagnosis:
     """All findings about a run.
 
     Attributes:
-        run: As its folder has it.
+        run: The run.
         models: The measured models, in the order of rounds.
         margins: One row for every round of the history.
         alternatives: The report-error bound for other cohorts and budgets, at the model where it is largest.
         worst: The round of that model.
-        notes: What is missing, and how the models came about.
+        notes: What is missing, and the origin of the models.
     """
 
     run: FedHVRun
@@ -102,21 +102,21 @@ def diagnose(
     problem: Problem | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Diagnosis:
-    """What the theory says of a FedHV run, finished or going on.
+    """Apply the theory to a FedHV run, finished or not.
 
-    Without a replay only the models in its folder are measured: the start, and the newest two checkpoints. With
-    one the run is played again, which costs as much as the run, is checked against its history round by round,
-    and is measured at every so many rounds.
+    Without a replay, only the models in the folder are measured: the start, and the newest two checkpoints. With a
+    replay, the run is computed again, which costs as much as the run, is compared with its history in every round, and
+    is measured in regular intervals.
 
     Args:
         folder: The run's.
-        checkpoints: Which stored models to measure: "start", "previous", "newest".
-        replayed: Play the run again.
-        every: With a replay: measure at every so many rounds, and after the last. About twenty models by default.
+        checkpoints: The stored models to measure: "start", "previous", "newest".
+        replayed: Whether to replay the run.
+        every: With a replay, the number of rounds between measurements. About twenty models by default.
         data: The folder of the datasets.
         device: "auto", "cpu" or "cuda".
-        problem: The run's problem, where it was one of your own.
-        progress: Is told (rounds done, of how many) in a replay, (models done, of how many) otherwise.
+        problem: The run's problem, if it is your own.
+        progress: Called with (rounds done, total) in a replay, (models done, total) otherwise.
     """
     if every is not None and (every < 1 or not replayed):
         raise InputError(
@@ -140,7 +140,7 @@ def diagnose(
     )
 
 
-Findings = tuple[list[ModelFinding], dict[int, Population], list[str]]
+Findings = tuple[list[ModelFinding], dict[int, PopulationLosses], list[str]]
 
 
 def _stored(
@@ -151,7 +151,7 @@ def _stored(
     found, notes = stored_models(run, client.layout, names)
     look = Examiner(client)
     models: list[ModelFinding] = []
-    populations: dict[int, Population] = {}
+    populations: dict[int, PopulationLosses] = {}
     for i, (source, checkpoint) in enumerate(found):
         t, theta = checkpoint.round, checkpoint.state.model.to(choice.device)
         populations[t] = look.population(theta)
@@ -169,7 +169,7 @@ def _replayed(
     choice, notes = engine_of(run, device)
     every = every or max(1, run.rounds // 20)
     models: list[ModelFinding] = []
-    populations: dict[int, Population] = {}
+    populations: dict[int, PopulationLosses] = {}
     differs, before = 0.0, None
     with choice.make(run.problem) as engine:
         look = Examiner(engine.client)

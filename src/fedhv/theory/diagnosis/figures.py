@@ -19,7 +19,7 @@ Series = Sequence[float | None]
 
 
 def margins_figure(found: Diagnosis) -> Figure:
-    """Slacks round by round: what the server estimated, and the truth where it was measured."""
+    """The slacks of every round: the server's estimates, and the true slacks at measured models."""
     figure, axes = panels(1, 1, 3.0)
     ax, run = axes[0], found.run
     rounds = np.arange(run.rounds)
@@ -44,7 +44,7 @@ def margins_figure(found: Diagnosis) -> Figure:
 
 
 def theory_figure(found: Diagnosis) -> Figure:
-    """Reports, weights and stationarity beside their bounds, and what other cohorts and budgets would bring."""
+    """Reports, weights and stationarity with their bounds, and the bound for other cohorts and budgets."""
     figure, (reports, weights, stationary, others) = panels(2, 2, 2.6)
     models = found.models
     _points(reports, found, [m.report_error for m in models], OKABE_ITO["vermillion"], "o", "this run")
@@ -116,7 +116,7 @@ def _points(ax: Axes, found: Diagnosis, values: Series, colour: str, marker: str
 
 
 def _line(ax: Axes, found: Diagnosis, values: Series, colour: str, dash: int, label: str, marker: str = "") -> None:
-    """A curve through the models of a replay; single points where only stored models were measured."""
+    """A curve through the models of a replay; single points if only stored models were measured."""
     x, y = _known(found, values)
     if not x:
         return

@@ -1,4 +1,4 @@
-r"""What a diagnosis finds: at measured models, round by round, and for other cohorts and budgets."""
+r"""The results of a diagnosis: at measured models, for every round, and for other cohorts and budgets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from fedhv.methods.weights import inverse_slack_weights, log_hypervolume
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.theory.barrier import slack_floor
-from fedhv.theory.diagnosis.measuring import Population
+from fedhv.theory.diagnosis.measuring import PopulationLosses
 from fedhv.theory.diagnosis.reading import FedHVRun
 from fedhv.theory.fairness import proportional_fairness_gap
 from fedhv.theory.hypervolume import gradient_by_identity
@@ -24,14 +24,14 @@ from fedhv.theory.staleness import INITIAL_BOUND, Staleness, staleness_of_run
 
 @dataclass(frozen=True)
 class ModelFinding:
-    r"""The theory's view of $\theta^t$; None stands for what cannot be known there.
+    r"""The quantities of the theory at $\theta^t$; None if a quantity is unknown.
 
     Attributes:
-        round: t, the rounds behind the model.
+        round: t, the number of rounds before the model.
         source: "start", "previous", "newest" or "replay".
         losses: $F(\theta^t)$.
         slack: $s_i(\theta^t)$, the true slacks.
-        safe: Whether all of them are positive; without that there is no Φ.
+        safe: Whether all true slacks are positive; otherwise Φ is undefined.
         value: $\Phi(\theta^t)$.
         slack_floor: $e^{-\Phi}/R_{\max}$, which Φ guarantees to every slack.
         gradient_norm: $\|\nabla\Phi(\theta^t)\|$.
@@ -41,7 +41,7 @@ class ModelFinding:
         loss_spread: $\omega_i(\theta^t)$.
         report_noise: $\tau_i(\theta^t)$.
         report_error: $\|\hat F^t - F(\theta^t)\|_\infty^2$, of this one run.
-        report_error_bound: The bound on its mean, Lemma objective-report-error.
+        report_error_bound: The bound on its mean, Lemma A.20.
         report_error_bound_orthogonal: The same for independent clients, which these are: $\tau_i^2/M$.
         staleness: $\|w^t - w^{\star,t}\|_1$.
         staleness_bound: By the local constant $2/\tilde\rho$.
@@ -78,7 +78,7 @@ def examine(
     run: FedHVRun,
     t: int,
     source: str,
-    population: Population,
+    population: PopulationLosses,
     gradients: Tensor,
     weights: np.ndarray | None,
     before: np.ndarray | None,
@@ -150,16 +150,16 @@ def _staleness(
 
 
 def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str, Any]]:
-    """Round by round what the server knew, and the truth where it was measured."""
+    """For every round the server's estimate, and the true slacks at measured models."""
     true = {model.round: model for model in models}
     rows = []
-    told = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
+    known = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
     for t in range(run.rounds):
         row: dict[str, Any] = {"round": t + 1, "smallest_estimated_slack": min(run.slacks[t].tolist())}
         model = true.get(t)
         row["smallest_true_slack"] = None if model is None else model.smallest_slack
         row["floored"] = run.floored[t]
-        for kind, values in told.items():
+        for kind, values in known.items():
             row |= {f"{kind}: {task}": value for task, value in zip(run.tasks, values[t].tolist(), strict=True)}
         if model is not None:
             row |= {f"true slack: {task}": value for task, value in zip(run.tasks, model.slack, strict=True)}
@@ -192,8 +192,8 @@ class Alternative:
     current: bool
 
 
-def alternatives(run: FedHVRun, population: Population) -> list[Alternative]:
-    """What a larger M or B_rep would change, at the losses of one model."""
+def alternatives(run: FedHVRun, population: PopulationLosses) -> list[Alternative]:
+    """The report-error bound for other M and B_rep, at the losses of one model."""
     n, m = len(population.sizes), run.setting.federation.participants
     b = run.setting.training.batch_size
     full = math.ceil(int(population.sizes.max()) / b)

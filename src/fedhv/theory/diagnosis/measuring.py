@@ -1,4 +1,4 @@
-r"""Everything that the theory asks about one model, on all examples of all clients."""
+r"""Measurements at one model, on all examples of all clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedhv.theory.reports import report_factor, report_size
 
 
 @dataclass(frozen=True)
-class Population:
+class PopulationLosses:
     r"""The losses of all clients at one model.
 
     Attributes:
@@ -60,7 +60,7 @@ class Population:
 
 
 class Examiner:
-    """Looks at models through the clients' examples, clean and in evaluation mode, as reports do."""
+    """Measures models on the clients' examples, clean and in evaluation mode, as reports do."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -77,7 +77,7 @@ class Examiner:
             shares = 1 / (there * np.maximum(self._labels, 1))[owner]
         self._shares = torch.from_numpy(shares.astype(np.float32)).to(client.device)
 
-    def population(self, theta: Tensor) -> Population:
+    def population(self, theta: Tensor) -> PopulationLosses:
         """One pass over all clients' examples."""
         m, n = self.client.layout.tasks, len(self._sizes)
         total, squares = torch.zeros(2, n, m, dtype=torch.float64, device=self.client.device)
@@ -88,9 +88,9 @@ class Examiner:
                 squares.index_add_(0, self._owner[part], losses**2)
         size = self._sizes[:, None] if self._labels is None else np.where(self._labels > 0, self._labels, np.nan)
         mean = total.cpu().numpy() / size
-        # A difference of two means: rounding may leave it a little below zero.
+        # A difference of two means may be slightly negative by rounding.
         dispersion = np.maximum(squares.cpu().numpy() / size - mean**2, 0.0)
-        return Population(mean, dispersion, self._sizes, self._labels)
+        return PopulationLosses(mean, dispersion, self._sizes, self._labels)
 
     def task_gradients(self, theta: Tensor) -> Tensor:
         r"""$\nabla f_i(\theta)$, m × d, in double precision, with the full data of all clients."""

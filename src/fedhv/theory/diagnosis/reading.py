@@ -1,4 +1,4 @@
-"""What a diagnosis needs of a run folder, or one line on what is missing."""
+"""The data of a run folder that a diagnosis needs."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
 
 
 def _check_rounds(run: Run, folder: Path) -> None:
-    """Refuse a history that is not FedHV's from its first round on."""
+    """Reject a history that is not FedHV's or has missing rounds."""
     if not run.rounds:
         raise InputError(f"{folder} has no finished round: {HISTORY} is missing or empty.")
     for expected, round in enumerate(run.rounds, start=1):
@@ -188,13 +188,13 @@ def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[s
 
 
 def _incidents(rounds: Sequence[Round]) -> list[str]:
-    """What a reader of the numbers should know: a reference that was too low or was raised, clients left out."""
+    """Notes for the reader: a reference that was too low or was raised, clients that were left out."""
     watched = [round for round in rounds if round.watch]
     notes = []
     if watched:
         lowest = min(breach.slack for round in watched for breach in round.watch)
         notes.append(
-            f"The reference watch saw {len(watched)} rounds with too little slack, first round {watched[0].number}, "
+            f"The reference watch found {len(watched)} rounds with too little slack, first round {watched[0].number}, "
             f"lowest slack {lowest:.4g}: calibrate with a larger margin."
         )
     raised = [str(round.number) for round in rounds if round.raised is not None]
@@ -209,7 +209,7 @@ def _incidents(rounds: Sequence[Round]) -> list[str]:
 def stored_models(
     run: FedHVRun, layout: Layout, names: tuple[str, ...]
 ) -> tuple[list[tuple[str, Checkpoint]], list[str]]:
-    """The named models that the folder has, in the order of rounds, and notes on those it has not."""
+    """The named models of the folder, in the order of rounds, and notes on missing ones."""
     for name in names:
         if name not in SOURCES:
             raise unknown("checkpoint", name, SOURCES)

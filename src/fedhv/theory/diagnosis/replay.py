@@ -1,4 +1,4 @@
-"""A run played again from its config: every draw is a function of the seed, so its models come back."""
+"""The replay of a run from its configuration. Every draw is a function of the seed, so its models are the same."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedhv.support.errors import FedHVError, InputError
 from fedhv.theory.diagnosis.reading import FedHVRun
 
 TOLERANCE = 1e-2
-"""Another machine rounds otherwise, and training amplifies it; what differs by more is another run."""
+"""The tolerance for rounding differences between machines, which training amplifies. Larger ones are another run."""
 
 
 def engine_of(run: FedHVRun, device: str = "auto") -> tuple[Choice, list[str]]:
-    """The run's own engine, device and precision where they can be had here."""
+    """The run's engine, device and precision, if they are available."""
     asked = {key: str(run.record.machine.get(key, "auto")) for key in ("engine", "device", "precision")}
     if device != "auto":
         asked |= {"device": device, "precision": "auto"}

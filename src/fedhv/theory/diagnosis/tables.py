@@ -1,4 +1,4 @@
-"""What `fedhv diagnose` prints."""
+"""The tables of `fedhv diagnose`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from fedhv.theory.diagnosis.diagnose import Diagnosis
 
 MOST_MODELS = 9
-"""More are left to the file."""
+"""The largest number of models in the table; the file has all."""
 
 
 def models_table(found: Diagnosis) -> Table:

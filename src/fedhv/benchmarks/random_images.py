@@ -1,9 +1,10 @@
-"""Random images in the shape of a benchmark: what a round costs does not depend on what they show."""
+"""Random images in the shape of a benchmark, to measure the cost of a round without its data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from torch import nn
@@ -13,13 +14,35 @@ from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.random import Purpose, stream
 from fedhv.problem.tasks import Task, classification, multilabel
-from fedhv.runs.config import Setting
 from fedhv.support.errors import unknown
+
+
+class _Sizes(Protocol):
+    """The clients of a setting and their numbers of examples."""
+
+    @property
+    def clients(self) -> int: ...
+
+    @property
+    def samples_per_client(self) -> int | tuple[int, ...]: ...
+
+
+class _Setting(Protocol):
+    """The parts of a setting that a random problem needs; `fedhv.runs.config.Setting` has them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def benchmark(self) -> str: ...
+
+    @property
+    def federation(self) -> _Sizes: ...
 
 
 @dataclass(frozen=True)
 class BenchmarkShape:
-    """What fixes the arithmetic of a benchmark: its model, the size of its images and test set, its tasks."""
+    """The shape of a benchmark: its model, the size of its images and test set, its tasks."""
 
     model: Callable[[], nn.Module]
     image: tuple[int, int, int]
@@ -50,15 +73,15 @@ SHAPES: Mapping[str, BenchmarkShape] = {
         lambda rng, n: rng.integers(0, 2, (n, 8), dtype=np.uint8),
     ),
 }
-"""Of every shipped benchmark."""
+"""The shapes of the shipped benchmarks."""
 
 
-def random_problem(setting: Setting, test: int | None = None) -> Problem:
+def random_problem(setting: _Setting, test: int | None = None) -> Problem:
     """A problem of the setting's shape whose images and labels are noise.
 
     Args:
-        setting: Names the benchmark and says how many clients hold how many examples.
-        test: So many test examples instead of the benchmark's.
+        setting: The setting, with its benchmark, its clients and their numbers of examples.
+        test: The number of test examples, instead of the benchmark's.
     """
     if setting.benchmark not in SHAPES:
         raise unknown("benchmark with a known shape", setting.benchmark, SHAPES)
