@@ -102,8 +102,9 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="show which kernels take the time")
     parser.add_argument("--full", action="store_true", help="also time all rounds with their evaluations")
     parser.add_argument("--data", help="the folder of the datasets; random images without it")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value, as on the command line")
     arguments = parser.parse_args()
-    setting = load_setting(arguments.setting)
+    setting = load_setting(arguments.setting, arguments.set)
     problem = resolve(setting, data=arguments.data)[1] if arguments.data else random_problem(setting, test=2000)
     for method in arguments.methods.split(","):
         for variant in arguments.variants.split(","):

@@ -119,7 +119,9 @@ class Collector:
         if type(call.request).objection is not Request.objection:
             doubtful = set(range(len(clients)))
         else:  # one test of all tensors, so that a GPU is synchronised once
-            flags = torch.stack([screening.doubtful(f, stack) for f, stack in self._rows(replies)]).any(dim=0)
+            where = call.request.device  # clients that were computed alone have their losses on the CPU
+            found = [screening.doubtful(f, stack).to(where) for f, stack in self._rows(replies)]
+            flags = torch.stack(found).any(dim=0)
             doubtful |= set(torch.nonzero(flags).flatten().tolist())
         objections: dict[int, str] = {}
         arrived = list(replies)
