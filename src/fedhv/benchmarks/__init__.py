@@ -17,6 +17,8 @@ BENCHMARKS: dict[str, str] = {
     "mnist-fmnist": "fedhv.benchmarks.mnist_fmnist:load",
     "cifar10-mnist": "fedhv.benchmarks.cifar10_mnist:load",
     "celeba5": "fedhv.benchmarks.celeba5:load",
+    "tox21": "fedhv.benchmarks.tox21:load",
+    "star": "fedhv.benchmarks.star:load",
 }
 """Where each benchmark's loader is; imported only when it is asked for."""
 

@@ -90,7 +90,7 @@ def download(
 ) -> None:
     """Fetch a dataset from its official source, SHA-256 checked; a download that broke off goes on.
 
-    NAME is mnist, fashion-mnist, cifar10 or celeba. CelebA is not fetched: its terms are shown, and where its files
+    NAME is mnist, fashion-mnist, cifar10, tox21, star or celeba. CelebA is not fetched: its terms are shown, and where its files
     should go.
     """
     try:
