@@ -9,6 +9,7 @@ No score is an input, nor the school or its district, nor anything that is made 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -84,7 +85,7 @@ def load_validation(data: Path) -> Problem:
 
 def first_school(schools: np.ndarray) -> np.ndarray:
     """For every pupil the school of the first grade in which it is known, else NaN; one row for every grade."""
-    first = schools[0]
+    first: np.ndarray = schools[0]
     for later in schools[1:]:
         first = np.where(np.isnan(first), later, first)
     return first
@@ -114,13 +115,15 @@ def _number(values: np.ndarray, centre: float, scale: float) -> np.ndarray:
 
 
 def _birth(texts: Sequence[str]) -> np.ndarray:
-    """ "1979 Q3" as 1979.5."""
-    try:
-        return np.array(
-            [float("nan") if t in ("", "NA") else float(t[:4]) + (int(t.removeprefix(t[:4] + " Q")) - 1) / 4 for t in texts]
-        )
-    except ValueError:
-        raise InputError("STAR: column 'birth' should hold quarters such as '1979 Q3'. Found other text.") from None
+    """Quarters as years: "1979 Q3" is 1979.5."""
+    return np.array([float("nan") if text in ("", "NA") else _quarter(text) for text in texts])
+
+
+def _quarter(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{4}) Q([1-4])", text)
+    if found is None:
+        raise InputError(f"STAR: column 'birth' should hold quarters such as '1979 Q3'. Found '{text[:40]}'.")
+    return int(found[1]) + (int(found[2]) - 1) / 4
 
 
 def _rmse(test: str) -> Metric:

@@ -37,9 +37,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class FingerprintNet(MultiTask):
-    """One hidden layer over the fingerprint, two logits for every assay: 134,296 parameters."""
+    """One hidden layer over the fingerprint, two logits for every assay: 67,160 parameters."""
 
-    def __init__(self, width: int = 128) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__(
             nn.Sequential(nn.Linear(BITS, width), nn.ReLU(), nn.Dropout(0.25)),
             (nn.Linear(width, 2) for _ in TOX21_ASSAYS),
@@ -114,8 +114,9 @@ def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, st
         kept.append(known)
         fingerprints.append(generator.GetFingerprintAsNumPy(molecule))
         scaffolds.append((molecule.GetRingInfo().NumRings(), scaffold_of(mol=molecule, includeChirality=False)))
-    if len(kept) < len(rows):
-        _LOG.info("Tox21: %d of %d molecules cannot be read by rdkit and are left out.", len(rows) - len(kept), len(rows))
+    lost = len(rows) - len(kept)
+    if lost:
+        _LOG.info("Tox21: %d of %d molecules cannot be read by rdkit and are left out.", lost, len(rows))
     if not kept:
         raise InputError("Tox21: expected molecules as SMILES, found none that rdkit can read; get the file again.")
     return np.stack(kept), np.stack(fingerprints).astype(np.uint8), scaffolds

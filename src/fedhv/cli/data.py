@@ -90,8 +90,8 @@ def download(
 ) -> None:
     """Fetch a dataset from its official source, SHA-256 checked; a download that broke off goes on.
 
-    NAME is mnist, fashion-mnist, cifar10, tox21, star or celeba. CelebA is not fetched: its terms are shown, and where its files
-    should go.
+    NAME is mnist, fashion-mnist, cifar10, tox21, star or celeba. CelebA is not fetched: its terms are shown, and where
+    its files should go.
     """
     try:
         with downloads(quiet) as progress:

@@ -1,9 +1,10 @@
 """Metrics over the whole test set: ROC-AUC, F1, RMSE, R² and others, and a user's own.
 
-A task's loss and score are means over examples. Metrics like ROC-AUC are not: they need all outputs and targets at once.
-They are computed by scikit-learn and SciPy, which the package needs in any case, on the labelled examples.
+A task's loss and score are means over examples. Metrics like ROC-AUC are not: they need all outputs and targets at
+once. They are computed by scikit-learn and SciPy, which the package needs in any case, on the labelled examples.
 
-Of a task with several entries per example (a multilabel task) a metric is the mean over entries, each on its own labels.
+Where a task has several entries per example (a multilabel task), a metric is the mean over entries, each computed on
+its own labels.
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ class Task:
         object.__setattr__(self, "metrics", as_metrics(self.name, self.metrics))
 
 
-def classification(
-    name: str, classes: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()
-) -> Task:
+def classification(name: str, classes: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy.
 
     Args:
@@ -137,9 +135,7 @@ def multilabel(name: str, labels: int, missing: int | None = None, metrics: Sequ
     )
 
 
-def regression(
-    name: str, tolerance: float, missing: float | None = None, metrics: Sequence[str | Metric] = ()
-) -> Task:
+def regression(name: str, tolerance: float, missing: float | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
     """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target.
 
     Args:
