@@ -25,7 +25,8 @@ def run(setting: str, data: str | None, out: Path) -> None:
         for seed in SEEDS:
             path = folder / f"{name}-seed{seed}.json"
             if not path.exists():
-                found = run_baseline(name, setting, seed=seed, data=data, engine="stacked")
+                engine = "stacked" if name == "single-task" else "sequential"  # one client at a time has nothing to stack
+                found = run_baseline(name, setting, seed=seed, data=data, engine=engine)
                 path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
                 print(path, flush=True)
 

@@ -179,7 +179,7 @@ def test_tox21_without_rdkit_says_what_to_install(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tox21", "star"])
 def test_missing_tables_are_one_line(tmp_path, name):
-    with pytest.raises(InputError, match=f"fedhv data download {name}"):
+    with pytest.raises(InputError, match=rf"fedhv data download {name}"):
         load_benchmark(name, str(tmp_path))
 
 

@@ -28,7 +28,7 @@ def test_binary_metrics_by_hand():
     assert found["average_precision"] == pytest.approx((1 + 1 + 3 / 4) / 3)
     assert found["f1"] == pytest.approx(2 / 3)  # two right of three found and three wanted
     assert found["balanced_accuracy"] == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert list(found)[0] == "roc_auc"  # the main one stays first
+    assert next(iter(found)) == "roc_auc"  # the main one stays first
 
 
 def test_several_classes_are_averaged():
@@ -173,7 +173,7 @@ def test_histories_and_summaries_hold_metrics_only_where_tasks_have_them(tmp_pat
 
 
 def test_a_test_set_that_a_metric_cannot_judge_is_found_before_the_run(tmp_path):
-    with pytest.raises(InputError, match="Task 'kind', metric 'roc_auc': expected test labels of both classes"):
+    with pytest.raises(InputError, match=r"Task 'kind', metric 'roc_auc': expected test labels of both classes"):
         fedhv.run(small(["roc_auc"], one_class=True), "uniform", rounds=1, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

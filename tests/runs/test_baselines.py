@@ -110,5 +110,5 @@ def test_means():
 
 
 def test_unknown_baselines_are_refused():
-    with pytest.raises(InputError, match="Unknown baseline 'pool'. Did you mean 'pooled'"):
+    with pytest.raises(InputError, match=r"Unknown baseline 'pool'. Did you mean 'pooled'"):
         run_baseline("pool", problem())

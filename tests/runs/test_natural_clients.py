@@ -84,7 +84,7 @@ def test_such_a_setting_runs_and_resumes(setting, tmp_path):
     ],
 )
 def test_keys_that_would_change_nothing_are_refused(setting, key, line):
-    with pytest.raises(InputError, match=f"brings its clients: `federation.{key}` changes nothing. Leave it out."):
+    with pytest.raises(InputError, match=rf"brings its clients: `federation.{key}` changes nothing. Leave it out."):
         resolve(setting(more=line))
 
 
@@ -92,7 +92,7 @@ def test_keys_that_would_change_nothing_are_refused(setting, key, line):
     ("more", "key"), [("", "clients"), ("clients = 4", "samples_per_client"), ("samples_per_client = 4", "clients")]
 )
 def test_a_benchmark_without_clients_needs_to_be_divided(setting, more, key):
-    with pytest.raises(InputError, match=f"The key `federation.{key}` is missing: benchmark 'custom' brings no clients"):
+    with pytest.raises(InputError, match=rf"`federation.{key}` is missing: benchmark 'custom' brings no clients"):
         resolve(setting("benchmark", more))
 
 
@@ -104,5 +104,5 @@ def test_more_participants_than_clients_are_refused(setting):
 def test_participants_are_still_needed(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(SETTING.format(loader="problem", more="").replace("participants = 3", ""))
-    with pytest.raises(InputError, match="The key `federation.participants` is missing"):
+    with pytest.raises(InputError, match=r"The key `federation.participants` is missing"):
         load_setting(str(path))

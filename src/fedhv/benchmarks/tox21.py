@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, st
 
     Some molecules have several rows: of every assay the first label that there is counts.
     """
-    Chem, generator, scaffold_of = _rdkit()
+    rdkit = _rdkit()
     labels = np.array([numbers(table, name) for name in TOX21_ASSAYS], dtype=np.float32).T
     if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
         raise InputError("Tox21: expected labels 0, 1 or none, found others; get the file again.")
@@ -104,16 +106,17 @@ def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, st
     for i, smiles in enumerate(table["smiles"]):
         rows[smiles].append(i)
     kept, fingerprints, scaffolds = [], [], []
-    for smiles, same in rows.items():
-        molecule = Chem.MolFromSmiles(smiles)
-        if molecule is None:
-            continue
-        known = labels[same[0]]
-        for i in same[1:]:
-            known = np.where(np.isnan(known), labels[i], known)
-        kept.append(known)
-        fingerprints.append(generator.GetFingerprintAsNumPy(molecule))
-        scaffolds.append((molecule.GetRingInfo().NumRings(), scaffold_of(mol=molecule, includeChirality=False)))
+    with rdkit.quiet():
+        for smiles, same in rows.items():
+            molecule = rdkit.parse(smiles)
+            if molecule is None:
+                continue
+            known = labels[same[0]]
+            for i in same[1:]:
+                known = np.where(np.isnan(known), labels[i], known)
+            kept.append(known)
+            fingerprints.append(rdkit.fingerprint(molecule))
+            scaffolds.append((molecule.GetRingInfo().NumRings(), rdkit.scaffold(mol=molecule, includeChirality=False)))
     lost = len(rows) - len(kept)
     if lost:
         _LOG.info("Tox21: %d of %d molecules cannot be read by rdkit and are left out.", lost, len(rows))
@@ -122,12 +125,22 @@ def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, st
     return np.stack(kept), np.stack(fingerprints).astype(np.uint8), scaffolds
 
 
-def _rdkit() -> tuple[Any, Any, Any]:
+@dataclass(frozen=True)
+class Rdkit:
+    """What is needed of rdkit; `quiet` keeps it from saying of every molecule what is odd about it."""
+
+    parse: Callable[[str], Any]
+    fingerprint: Callable[[Any], np.ndarray]
+    scaffold: Callable[..., str]
+    quiet: Callable[[], Any]
+
+
+def _rdkit() -> Rdkit:
     try:
-        from rdkit import Chem, RDLogger
+        from rdkit import Chem, rdBase
         from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
         from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
     except ImportError:
         raise InputError("Tox21's fingerprints need rdkit; run `pip install 'fedhv[chemistry]'`.") from None
-    RDLogger.DisableLog("rdApp.*")  # says of every molecule what is odd about it
-    return Chem, GetMorganGenerator(radius=RADIUS, fpSize=BITS), MurckoScaffoldSmiles
+    generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    return Rdkit(Chem.MolFromSmiles, generator.GetFingerprintAsNumPy, MurckoScaffoldSmiles, rdBase.BlockLogs)
