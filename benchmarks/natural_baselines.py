@@ -25,7 +25,9 @@ def run(setting: str, data: str | None, out: Path) -> None:
         for seed in SEEDS:
             path = folder / f"{name}-seed{seed}.json"
             if not path.exists():
-                engine = "stacked" if name == "single-task" else "sequential"  # one client at a time has nothing to stack
+                engine = (
+                    "stacked" if name == "single-task" else "sequential"
+                )  # one client at a time has nothing to stack
                 found = run_baseline(name, setting, seed=seed, data=data, engine=engine)
                 path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
                 print(path, flush=True)
@@ -35,6 +37,7 @@ def table(out: Path) -> str:
     """For every metric a Markdown table: a row for every task, mean ± sample standard deviation over seeds."""
     places = {name: [out / f"{name}-seed{seed}/summary.json" for seed in SEEDS] for name in METHODS}
     places |= {name: [out / f"baselines/{name}-seed{seed}.json" for seed in SEEDS] for name in BASELINES}
+    places = {name: paths for name, paths in places.items() if all(path.exists() for path in paths)}
     found = {name: [json.loads(path.read_text())["tasks"] for path in paths] for name, paths in places.items()}
     tasks = [task["name"] for task in found["fedhv"][0]]
     lines = []

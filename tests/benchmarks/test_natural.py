@@ -192,7 +192,7 @@ SMALL = ["federation.participants=2", "training.rounds=2", "evaluation.every=0",
 def test_every_method_runs_on_star(tmp_path, method):
     write_star(tmp_path)
     run = fedhv.run("star", method, override=SMALL, data=str(tmp_path), engine="sequential")
-    assert list(run.summary["tasks"][0]["metrics"]) == ["rmse", "r2"]
+    assert list(run.summary.tasks[0].metrics) == ["rmse", "r2"]
 
 
 @pytest.mark.parametrize("name", ["tox21", "star"])

@@ -1,6 +1,7 @@
 """Metrics over the whole test set: against values worked by hand, with missing labels, and what is refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,12 +163,12 @@ def test_an_evaluation_has_metrics_of_the_whole_test_set_whatever_the_chunk():
 def test_histories_and_summaries_hold_metrics_only_where_tasks_have_them(tmp_path):
     short = {"rounds": 2, "engine": "sequential", "override": ["federation.participants=2"]}
     run = fedhv.run(small(["roc_auc"]), "uniform", out=tmp_path / "run", **short)
-    assert run.summary["tasks"] == run.history[-1]["evaluation"]["tasks"]
-    assert run.summary["tasks"][0]["metrics"]["roc_auc"] > 0
+    assert [task.as_dict() for task in run.summary.tasks] == run.history[-1]["evaluation"]["tasks"]
+    assert run.summary.tasks[0].metrics["roc_auc"] > 0
     plain = fedhv.run(small([]), "uniform", **short)
-    assert set(plain.summary["tasks"][0]) == {"name", "accuracy", "loss"}
+    assert set(plain.summary.tasks[0].as_dict()) == {"name", "accuracy", "loss"}
     # metrics only look: the run itself is the same, bit for bit
-    assert {k: v for k, v in run.summary["tasks"][0].items() if k != "metrics"} == plain.summary["tasks"][0]
+    assert replace(run.summary.tasks[0], metrics={}) == plain.summary.tasks[0]
     again = fedhv.run(small(["roc_auc"]), "uniform", out=tmp_path / "run", resume=True, **short)
     assert again.summary == run.summary
 

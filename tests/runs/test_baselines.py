@@ -50,7 +50,7 @@ def test_pooled_is_a_federation_of_one():
         override=[*CHANGES, "federation.participants=1"],
         engine="sequential",
     )
-    assert [task.as_dict() for task in found.tasks] == run.summary["tasks"]
+    assert found.tasks == run.summary.tasks
     assert found.runs == 1
 
 
@@ -68,7 +68,7 @@ def test_single_task_training_equals_a_run_with_that_task_alone():
     found = baseline("single-task")
     assert [task.name for task in found.tasks] == ["kind", "stay"]
     run = fedhv.run(single_tasks(problem())[1], "uniform", override=CHANGES, engine="sequential")
-    assert found.tasks[1].as_dict() == run.summary["tasks"][0]
+    assert found.tasks[1] == run.summary.tasks[0]
 
 
 def test_local_is_the_mean_over_clients_of_training_alone():
@@ -83,7 +83,7 @@ def test_local_is_the_mean_over_clients_of_training_alone():
         for each in alone(problem())
     ]
     assert found.runs == len(runs) == 3
-    mean = np.mean([run.summary["tasks"][0]["metrics"]["roc_auc"] for run in runs])
+    mean = np.mean([run.summary.tasks[0].metrics["roc_auc"] for run in runs])
     assert found.tasks[0].metrics["roc_auc"] == pytest.approx(mean)
 
 

@@ -177,8 +177,7 @@ def _scores(
         preferences={},
     )
     choice = choose_engine(engine, device, "auto", problem, here.plan(method, seed))
-    summary = Job(here, problem, method, as_seed(seed), choice, purpose=name).execute(observer).summary
-    return tuple(TaskScore(**task) for task in summary["tasks"])
+    return Job(here, problem, method, as_seed(seed), choice, purpose=name).execute(observer).summary.tasks
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
