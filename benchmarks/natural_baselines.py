@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedhv.runs.baselines import BASELINES, run_baseline
+from fedhv.runs.baselines import run_baseline
 
 SEEDS = (0, 42, 2026)
+BASELINES = ("local", "pooled")
 METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
 
 
@@ -21,14 +22,11 @@ def run(setting: str, data: str | None, out: Path) -> None:
     torch.set_num_threads(1)
     folder = out / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in BASELINES[::-1]:
+    for name in BASELINES:
         for seed in SEEDS:
             path = folder / f"{name}-seed{seed}.json"
             if not path.exists():
-                engine = (
-                    "stacked" if name == "single-task" else "sequential"
-                )  # one client at a time has nothing to stack
-                found = run_baseline(name, setting, seed=seed, data=data, engine=engine)
+                found = run_baseline(name, setting, seed=seed, data=data)
                 path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
                 print(path, flush=True)
 

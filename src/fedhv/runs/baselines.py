@@ -6,7 +6,8 @@
 - pooled: one model is trained on everybody's examples.
 
 All train with uniform weights, the setting's minibatches and T·K gradient steps, as many as a client makes that takes
-part in every round.
+part in every round, and with the rates that the setting has for `uniform`. A task that is alone weighs 1 instead of
+1/m: where rates are as large as the many tasks allow, give single tasks a smaller one (`methods.uniform.local_lr`).
 """
 
 from __future__ import annotations
