@@ -15,6 +15,8 @@ from fedhv.runs.baselines import run_baseline
 
 SEEDS = (0, 42, 2026)
 BASELINES = ("local", "pooled")
+RATES = {"star": {"pooled": 0.1}}
+"""Where `local_lr` was chosen for a baseline; otherwise it is that of `uniform`."""
 METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
 
 
@@ -26,7 +28,9 @@ def run(setting: str, data: str | None, out: Path) -> None:
         for seed in SEEDS:
             path = folder / f"{name}-seed{seed}.json"
             if not path.exists():
-                found = run_baseline(name, setting, seed=seed, data=data)
+                rate = RATES.get(setting, {}).get(name)
+                changes = [] if rate is None else [f"methods.uniform.local_lr={rate}"]
+                found = run_baseline(name, setting, seed=seed, data=data, override=changes)
                 path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
                 print(path, flush=True)
 
