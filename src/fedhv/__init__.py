@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedhv.methods import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, Method, State, Uniform
     from fedhv.methods.parts.watch import ReferenceBreached
     from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
+    from fedhv.problem.metrics import Metric
     from fedhv.problem.padding import padded
     from fedhv.problem.partition import partition
     from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
@@ -38,6 +39,7 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
             "fedhv.methods": ["FSMGDA", "SCAFFOLD", "FedCMOO", "FedHV", "FedProx", "Method", "State", "Uniform"],
             "fedhv.methods.parts.watch": ["ReferenceBreached"],
             "fedhv.methods.weights": ["inverse_slack_sum", "inverse_slack_weights", "log_hypervolume", "slacks"],
+            "fedhv.problem.metrics": ["Metric"],
             "fedhv.problem.padding": ["padded"],
             "fedhv.problem.partition": ["partition"],
             "fedhv.problem.problem": ["Benchmark", "Clients", "Examples", "Problem"],
@@ -78,6 +80,7 @@ __all__ = [
     "Interrupted",
     "LocalTraining",
     "Method",
+    "Metric",
     "NotDeterministic",
     "Observer",
     "Problem",

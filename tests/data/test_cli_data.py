@@ -66,17 +66,19 @@ def test_where_looks_for_files_and_not_for_folders(command, tmp_path):
         "  mnist: MNIST/raw, not there",
         "  fashion-mnist: FashionMNIST/raw",
         "  cifar10: cifar-10-batches-bin, not there",
+        "  tox21: tox21, not there",
+        "  star: star, not there",
         "  celeba: celeba, not there",
     ]
     (tmp_path / "d/FashionMNIST/raw" / MNIST.files[0].name).unlink()
     (tmp_path / "d/celeba/celeba-32x32-train.npz").write_text("")
     lines = command("data", "where", "--data", "d").out.splitlines()
     assert lines[2] == "  fashion-mnist: FashionMNIST/raw, not complete"
-    assert lines[4] == "  celeba: celeba, not complete"
+    assert lines[6] == "  celeba: celeba, not complete"
     (tmp_path / "d/celeba/celeba-32x32-test.npz").write_text("")
     found = json.loads(command("data", "where", "--data", "d", "--json").out)["datasets"]
     assert {name: each["there"] for name, each in found.items()} == {
-        "mnist": False, "fashion-mnist": False, "cifar10": False, "celeba": True
+        "mnist": False, "fashion-mnist": False, "cifar10": False, "tox21": False, "star": False, "celeba": True
     }  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def test_what_is_damaged_or_not_complete_has_exit_code_1(command, tiny, tmp_path
 def test_a_folder_without_any_dataset_has_exit_code_1(command):
     done = command("data", "verify", "--data", "d")
     assert done.code == 1
-    assert done.out.count("missing") == 4
+    assert done.out.count("missing") == 6
 
 
 def test_celeba_is_not_fetched_but_explained(command, tmp_path):

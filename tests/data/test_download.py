@@ -339,4 +339,16 @@ def test_the_official_addresses_and_hashes_are_well_formed():
         assert source.url.startswith(("https://", "http://fashion-mnist.s3-website."))
         assert source.url.endswith("/")
         assert all(len(bytes.fromhex(file.sha256)) == 32 for file in source.files)
-    assert len({file.sha256 for source in SOURCES.values() for file in source.files}) == 14
+    assert len({file.sha256 for source in SOURCES.values() for file in source.files}) == 16
+
+
+@pytest.mark.parametrize(("remote", "kept"), [(None, "table.csv.gz"), ("TABLE.csv", "table.csv")])
+def test_a_table_is_fetched_under_its_name_on_the_web(server, tmp_path, monkeypatch, remote, kept):
+    text = b"a,b\n1,2\n"
+    file = Official("table.csv", len(text), hashlib.sha256(text).hexdigest(), remote)
+    source = dataclasses.replace(SOURCES["star"], name="table", folder="table", url=server.url, files=(file,))
+    monkeypatch.setitem(SOURCES, "table", source)
+    server.files = {"/TABLE.csv": text, "/table.csv.gz": gzip.compress(text)}
+    assert "1 file fetched" in download("table", tmp_path)
+    assert [path.name for path in (tmp_path / "table").iterdir()] == [kept]
+    assert "already" in download("table", tmp_path)

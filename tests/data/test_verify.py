@@ -23,7 +23,7 @@ def states(root):
 
 def test_an_empty_directory_misses_everything(tmp_path):
     findings = verify(tmp_path / "not there")
-    assert [f.dataset for f in findings] == ["MNIST", "Fashion-MNIST", "CIFAR-10", "CelebA"]
+    assert [f.dataset for f in findings] == ["MNIST", "Fashion-MNIST", "CIFAR-10", "Tox21", "STAR", "CelebA"]
     assert {f.state for f in findings} == {"missing"}
     assert not any(f.ok for f in findings)
     assert all("fedhv data download" in f.detail for f in findings)

@@ -144,9 +144,10 @@ def test_the_share_of_evaluation_follows_the_setting():
 # --- random problems --------------------------------------------------------------------------------------
 
 
-def test_every_shipped_benchmark_has_a_shape():
-    assert set(SHAPES) == set(BENCHMARKS)
-    assert {load_setting(name).benchmark for name in shipped_settings()} <= set(SHAPES)
+def test_every_shipped_benchmark_of_images_has_a_shape():
+    tables = {"tox21", "star"}  # they bring their clients
+    assert set(SHAPES) == set(BENCHMARKS) - tables
+    assert {load_setting(name).benchmark for name in shipped_settings()} - tables <= set(SHAPES)
 
 
 def test_a_random_problem_has_the_shape_of_the_real_one():

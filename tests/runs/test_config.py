@@ -19,7 +19,8 @@ def test_every_shipped_setting_is_valid_and_described(name):
     assert setting.name == name
     assert setting.description
     assert set(setting.methods) >= {"fedhv", "uniform", "fsmgda", "fedcmoo"}
-    assert setting.federation.participants <= setting.federation.clients
+    if setting.federation.clients is not None:  # otherwise the benchmark brings them
+        assert setting.federation.participants <= setting.federation.clients
 
 
 def test_the_embedded_setting_is_there():

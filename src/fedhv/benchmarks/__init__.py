@@ -17,6 +17,8 @@ BENCHMARKS: dict[str, str] = {
     "mnist-fmnist": "fedhv.benchmarks.mnist_fmnist:load",
     "cifar10-mnist": "fedhv.benchmarks.cifar10_mnist:load",
     "celeba5": "fedhv.benchmarks.celeba5:load",
+    "tox21": "fedhv.benchmarks.tox21:load",
+    "star": "fedhv.benchmarks.star:load",
 }
 """The location of each benchmark's loader, which is imported at first use."""
 

@@ -20,11 +20,7 @@ from fedhv.support.errors import unknown
 class _Sizes(Protocol):
     """The clients of a setting and their numbers of examples."""
 
-    @property
-    def clients(self) -> int: ...
-
-    @property
-    def samples_per_client(self) -> int | tuple[int, ...]: ...
+    def sizes(self, benchmark: str) -> np.ndarray: ...
 
 
 class _Setting(Protocol):
@@ -86,8 +82,7 @@ def random_problem(setting: _Setting, test: int | None = None) -> Problem:
     if setting.benchmark not in SHAPES:
         raise unknown("benchmark with a known shape", setting.benchmark, SHAPES)
     shape, federation = SHAPES[setting.benchmark], setting.federation
-    given = federation.samples_per_client
-    sizes = np.full(federation.clients, given) if isinstance(given, int) else np.asarray(given)
+    sizes = federation.sizes(setting.benchmark)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rng = stream(0, Purpose.BENCHMARK)
 

@@ -27,8 +27,8 @@ def download(name: str, root: Path, progress: ProgressCallback | None = None) ->
     downloaded: its terms and the manual steps are returned instead.
 
     Args:
-        name: "mnist", "fashion-mnist", "cifar10" or "celeba".
-        root: The data directory; created if necessary.
+        name: "mnist", "fashion-mnist", "cifar10", "tox21", "star" or "celeba".
+        root: The data directory; made if it is not there.
         progress: Called with the file, the bytes so far and the total.
     """
     if name == "celeba":
@@ -44,8 +44,9 @@ def download(name: str, root: Path, progress: ProgressCallback | None = None) ->
     how = "fetched to"
     if source.archive is None:
         for file in wanted:
-            target = folder / f"{file.name}.gz"
-            _retrieve(source, target, partial(_check_content, file=file), progress)
+            target = folder / (f"{file.name}.gz" if file.packed else file.name)
+            remote = file.remote or target.name
+            _retrieve(source, remote, target, partial(_check_content, file=file), progress)
     else:
         target = root / source.archive
         if present(target):
@@ -55,7 +56,7 @@ def download(name: str, root: Path, progress: ProgressCallback | None = None) ->
             except OSError as error:
                 raise failed(target, "unpack", error) from None
         else:
-            _retrieve(source, target, partial(_unpack, folder=folder, source=source), progress)
+            _retrieve(source, target.name, target, partial(_unpack, folder=folder, source=source), progress)
             with suppress(OSError):
                 target.unlink()
     files = "1 file" if len(wanted) == 1 else f"{len(wanted)} files"
@@ -84,9 +85,11 @@ def _check_content(path: Path, file: Official) -> None:
         )
 
 
-def _retrieve(source: Source, target: Path, check: Callable[[Path], None], progress: ProgressCallback | None) -> None:
+def _retrieve(
+    source: Source, remote: str, target: Path, check: Callable[[Path], None], progress: ProgressCallback | None
+) -> None:
     try:
-        fetch(source.url + target.name, target, check, source.largest, progress)
+        fetch(source.url + remote, target, check, source.largest, progress)
     except OSError as error:
         raise failed(target, "write", error) from None
 

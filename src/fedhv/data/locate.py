@@ -36,7 +36,7 @@ def data_location(explicit: str | os.PathLike[str] | None = None) -> Location:
     if present(path) and not path.is_dir():
         raise InputError(
             f"The data directory should be a folder. Found the file {path} ({location.origin}); "
-            "name the folder that holds MNIST/raw, FashionMNIST/raw, cifar-10-batches-bin or celeba."
+            "name the folder that holds MNIST/raw, FashionMNIST/raw, cifar-10-batches-bin, celeba, tox21 or star."
         )
     return Location(path, location.origin)
 

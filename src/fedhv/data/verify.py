@@ -26,6 +26,7 @@ from fedhv.data.celeba import (
 )
 from fedhv.data.files import listing, present, sha256
 from fedhv.data.mnist import find_idx
+from fedhv.data.table import read_table
 from fedhv.support.errors import InputError
 
 FileState = Literal["verified", "readable", "damaged", "missing"]
@@ -127,6 +128,12 @@ def _file(source: Source, file: Official, path: Path) -> Finding:
         return Finding(source.title, path, "damaged", str(error))
     if digest == file.sha256:
         return Finding(source.title, path, "verified", f"{length:,} bytes, SHA-256 {digest[:12]}…")
+    if source.columns:
+        try:
+            n = len(read_table(path, source)[source.columns[0]])
+        except InputError as error:
+            return Finding(source.title, path, "damaged", str(error))
+        return Finding(source.title, path, "readable", f"another version of the table, {n:,} rows")
     if length != file.length:
         found = "more" if length > file.length else f"{length:,}"
         detail = f"expected {file.length:,} bytes, found {found}; delete it and get it again"

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.problem.labels import example_losses, example_scores, label_counts, labels_at
+from fedhv.problem.metrics import measure
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
@@ -94,8 +95,31 @@ class Engine(ABC):
             return total
 
         sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
-        scores = [TaskScore(task.name, 100 * score / count, loss / count) for task, loss, score, count in sums]
+        metrics = self._metrics(model)
+        scores = [
+            TaskScore(task.name, 100 * score / count, loss / count, found)
+            for (task, loss, score, count), found in zip(sums, metrics, strict=True)
+        ]
         return Evaluation.of(scores, reference)
+
+    @torch.no_grad()
+    def _metrics(self, model: Tensor) -> list[dict[str, float]]:
+        """Every task's metrics; a pass of its own, since sums over examples do not give them."""
+        tasks, test = self.problem.tasks, self._test
+        if not any(task.metrics for task in tasks):
+            return [{} for _ in tasks]
+
+        def collected(chunk: int) -> list[Tensor]:
+            parts = []
+            for start in range(0, len(test), chunk):
+                batch = self.client.ready(test[start : start + chunk])
+                outputs = self.client.network(model, batch.inputs, training=False)
+                parts.append([output.float().cpu() for output in outputs])
+            return [torch.cat(each) for each in zip(*parts, strict=True)]
+
+        outputs = self.chunk(len(test), collected)
+        masks = test.labelled or (None,) * len(tasks)
+        return [measure(*each) for each in zip(tasks, outputs, test.targets, masks, strict=True)]
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the chunks of test examples."""

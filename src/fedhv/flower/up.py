@@ -77,10 +77,8 @@ class Order:
         changes = [*self.override, *([] if self.rounds is None else [f"training.rounds={self.rounds}"])]
         asked = load_setting(self.setting, changes)
         most = min(asked.federation.participants, self.nodes)
-        return load_setting(
-            self.setting,
-            [f"federation.participants={most}", *changes, f"federation.clients={self.nodes}"],
-        )
+        divided = [] if asked.federation.clients is None else [f"federation.clients={self.nodes}"]
+        return load_setting(self.setting, [f"federation.participants={most}", *changes, *divided])
 
 
 def up(order: Order, observer: Observer | None = None) -> Run:
@@ -89,6 +87,11 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     setting = order.resolved()
     method = setting.method(order.method)
     _, problem = resolve(setting, data=order.data)
+    if len(problem.clients) != order.nodes:
+        raise InputError(
+            f"`--nodes` should be {len(problem.clients)}, one for every client that '{setting.benchmark}' brings. "
+            f"Found {order.nodes}."
+        )
     rehearse(problem)
     given = resolve_reference(order.reference, setting, problem)
     if given is not None and not takes_reference(method):
@@ -100,7 +103,7 @@ def up(order: Order, observer: Observer | None = None) -> Run:
         return read_finished(order.out)
     if order.reports is not None:
         calibrates = given is None and needs_reference(method)
-        _say_what_is_spent(order.reports, setting, calibrates, observer)
+        _say_what_is_spent(order.reports, setting, order.nodes, calibrates, observer)
     watch = _Watch(order.out, setting, method, order.seed)
     observer.message(
         f"Starting a SuperLink and {order.nodes} SuperNodes on 127.0.0.1, "
@@ -179,21 +182,23 @@ def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
     }
 
 
-def _say_what_is_spent(reports: ReportPrivacy, setting: Setting, calibrates: bool, observer: Observer) -> None:
+def _say_what_is_spent(
+    reports: ReportPrivacy, setting: Setting, nodes: int, calibrates: bool, observer: Observer
+) -> None:
     """A bound that holds whatever happens: everybody is there, in every cohort, and nothing works the first time.
 
     The draw of M of N hides nobody, since it is from the nodes that are there. A calibration asks the same clients for
     reports too, in rounds of its own, one for every seed at a time; a round that a dying server leaves open is played
     again.
     """
-    federation, rounds, rule = setting.federation, setting.training.rounds, setting.calibration
+    rounds, rule = setting.training.rounds, setting.calibration
     if reports.noise == 0:
         observer.message("Reports are clipped but not noised: nothing is promised about privacy.")
         return
     seeds = len(rule.seeds) if calibrates else 0
     before, attempts, again = rule.rounds * seeds, setting.server.attempts, RESTARTS * max(1, seeds)
     asked = (before + rounds + again) * attempts
-    cost = spent(reports, rounds=asked, participants=federation.clients, clients=federation.clients)
+    cost = spent(reports, rounds=asked, participants=nodes, clients=nodes)
     observer.message(
         f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
         f"{f', after {before} rounds of calibration' if before else ''}) at most ε = {cost.to_server:.3g} towards the "

@@ -157,7 +157,7 @@ def estimated(setting: Setting, method: str, choice: Choice) -> float | None:
     local = setting.training.local_steps
     steps = {"fsmgda": tasks * local, "fedcmoo": tasks + local - 1}.get(method, local)
     budget = getattr(setting.method(method), "report", None)
-    held = float(np.mean(setting.federation.samples_per_client))
+    held = float(np.mean(setting.federation.sizes(setting.benchmark)))
     reported = 0.0 if budget is None else held if budget == "all" else min(budget * batch, held)
     participants = setting.federation.participants
     forward = participants * reported + (shape.test / every if every else 0.0)

@@ -6,13 +6,14 @@ fraction of an example that was predicted correctly, in [0, 1]; its mean times 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedhv.problem.metrics import Metric, as_metrics
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_whole
 
@@ -28,14 +29,16 @@ class Task:
         name: Its name in tables and figures.
         loss: Per-example training loss, (outputs, targets) -> n numbers.
         score: Per-example score in [0, 1], (outputs, targets) -> n numbers.
-        check: Raises `InputError` if targets do not fit the loss.
-        outputs: The number of values of the model's output for an example, if it is known.
-        missing: The value of a missing target; NaN is always missing.
-        whole: Whether targets are integers, as classes are.
-        shape: The shape of one example's target, if it is known.
-        entry_loss: For targets with several entries, the loss of each entry, whose mean is `loss`. Then single entries
-            may be missing.
-        entry_score: The same for `score`.
+        check: Raises `InputError` when targets are not what the loss expects.
+        outputs: How many numbers the model's output has for an example, where that is certain.
+        missing: A target of this value is missing, as NaN always is.
+        whole: Whether targets are whole numbers, as classes are.
+        shape: The shape of one example's target, where that is certain.
+        entry_loss: Of targets with several entries the loss of each, whose mean is `loss`: entries may then be missing
+            one by one.
+        entry_score: The same of `score`.
+        metrics: What else judges the task over the whole test set, the main metric first: names of `METRICS`, or
+            `Metric` objects.
     """
 
     name: str
@@ -48,15 +51,20 @@ class Task:
     shape: tuple[int, ...] | None = None
     entry_loss: PerExample | None = None
     entry_score: PerExample | None = None
+    metrics: Sequence[str | Metric] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", as_metrics(self.name, self.metrics))
 
 
-def classification(name: str, classes: int, missing: int | None = None) -> Task:
+def classification(name: str, classes: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy.
 
     Args:
-        name: Its name in tables and figures.
-        classes: The number of classes; labels are 0, 1, ….
-        missing: The value of a missing label, for example -1.
+        name: What tables and figures call it.
+        classes: How many classes there are; labels are 0, 1, ….
+        missing: The label that says that there is none, for example -1.
+        metrics: Over the whole test set, the main one first, such as "roc_auc".
     """
     if not is_whole(classes) or classes < 2:
         raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
@@ -83,16 +91,18 @@ def classification(name: str, classes: int, missing: int | None = None) -> Task:
         missing=None if missing is None else int(missing),
         whole=True,
         shape=(),
+        metrics=metrics,
     )
 
 
-def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
-    """`labels` binary attributes: mean binary cross-entropy on logits; fraction of correct attributes.
+def multilabel(name: str, labels: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
+    """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right.
 
     Args:
-        name: Its name in tables and figures.
-        labels: The number of attributes.
-        missing: The value of an unknown attribute, for example -1; NaN is always unknown.
+        name: What tables and figures call it.
+        labels: How many attributes there are.
+        missing: The entry that says that this attribute is unknown, for example -1; NaN always says so.
+        metrics: Over the whole test set, the main one first, such as "roc_auc".
     """
     if not is_whole(labels) or labels < 1:
         raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
@@ -121,16 +131,18 @@ def multilabel(name: str, labels: int, missing: int | None = None) -> Task:
         outputs=labels,
         missing=None if missing is None else int(missing),
         shape=(labels,),
+        metrics=metrics,
     )
 
 
-def regression(name: str, tolerance: float, missing: float | None = None) -> Task:
-    """Real-valued targets: mean squared error; the score is the fraction within `tolerance` of the target.
+def regression(name: str, tolerance: float, missing: float | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
+    """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target.
 
     Args:
-        name: Its name in tables and figures.
-        tolerance: The largest error of a correct output.
-        missing: The value of a missing target, for example -999; NaN is always missing.
+        name: What tables and figures call it.
+        tolerance: An output this near to its target counts as right.
+        missing: The number that says that there is no target, for example -999; NaN always says so.
+        metrics: Over the whole test set, the main one first, such as "rmse".
     """
     if not tolerance > 0:
         raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")
@@ -150,4 +162,5 @@ def regression(name: str, tolerance: float, missing: float | None = None) -> Tas
         entry_score=lambda outputs, targets: (error(outputs, targets).abs() <= tolerance).float(),
         check=check,
         missing=missing,
+        metrics=metrics,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from fedhv.support.jsonfile import Fields
@@ -12,16 +12,32 @@ from fedhv.support.jsonfile import Fields
 
 @dataclass(frozen=True)
 class TaskScore:
-    """One task on the test examples; accuracy in percent."""
+    """One task on the test examples.
+
+    Attributes:
+        name: The task's.
+        accuracy: Percent.
+        loss: The mean over examples.
+        metrics: The task's metrics over the whole test set by name, the main one first.
+    """
 
     name: str
     accuracy: float
     loss: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For histories and summaries; without `metrics` where the task has none."""
+        return {key: value for key, value in asdict(self).items() if key != "metrics" or value}
 
     @classmethod
     def read(cls, found: Fields) -> TaskScore:
         """From an entry of `tasks` in a history or a summary."""
-        return cls(found.text("name"), found.number("accuracy"), found.number("loss"))
+        metrics: dict[str, float] = {}
+        if "metrics" in found:
+            given = found.object("metrics")
+            metrics = {name: given.number(name) for name in given.but(())}
+        return cls(found.text("name"), found.number("accuracy"), found.number("loss"), metrics)
 
 
 @dataclass(frozen=True)
@@ -67,10 +83,11 @@ class Evaluation:
         for task in self.tasks:
             yield f"tasks/{task.name}/accuracy", task.accuracy
             yield f"tasks/{task.name}/loss", task.loss
+            yield from ((f"tasks/{task.name}/{name}", value) for name, value in task.metrics.items())
 
     def as_dict(self) -> dict[str, Any]:
         """For histories and summaries."""
-        return {name: getattr(self, name) for name in AGGREGATES} | {"tasks": [asdict(task) for task in self.tasks]}
+        return {name: getattr(self, name) for name in AGGREGATES} | {"tasks": [task.as_dict() for task in self.tasks]}
 
 
 AGGREGATES = tuple(each.name for each in fields(Evaluation) if each.name != "tasks")

@@ -32,10 +32,12 @@ def summary_table(summary: Summary) -> Table:
     """One run."""
     title = escape(f"{summary.method} on {summary.setting}, seed {summary.seed}")
     table = Table(box=box.SIMPLE_HEAD, title=title)
-    for heading in ("task", "accuracy %", "loss", "weight"):
-        table.add_column(heading, justify="left" if heading == "task" else "right")
+    metrics = list(dict.fromkeys(name for task in summary.tasks for name in task.metrics))
+    for heading in ("task", "accuracy %", "loss", "weight", *metrics):
+        table.add_column(escape(heading), justify="left" if heading == "task" else "right")
     for task, weight in zip(summary.tasks, summary.weights, strict=True):
-        table.add_row(Text(task.name), f"{task.accuracy:.2f}", f"{task.loss:.4f}", f"{weight:.3f}")
+        judged = [f"{task.metrics[name]:.4g}" if name in task.metrics else "" for name in metrics]
+        table.add_row(Text(task.name), f"{task.accuracy:.2f}", f"{task.loss:.4f}", f"{weight:.3f}", *judged)
     table.add_section()
     table.add_row("mean", f"{summary.mean_accuracy:.2f}", f"{summary.mean_loss:.4f}", "")
     table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")

@@ -38,9 +38,9 @@ class FederationSettings:
     """The clients and the partition of examples.
 
     Attributes:
-        clients: N.
-        participants: M, the clients of each round.
-        samples_per_client: One number for all clients, or a list with one number per client.
+        clients: N; left out where the benchmark brings its clients, as `tox21` and `star` do.
+        participants: M of them take part in each round.
+        samples_per_client: One number for all, or a list with one number for every client; left out with `clients`.
         partition: "dirichlet" over label strata, or "iid".
         alpha: The Dirichlet concentration.
         strata: "all" labels together, the "first" label alone, or a list of label columns by name.
@@ -52,9 +52,9 @@ class FederationSettings:
         missing_by: Hide every "label" by itself, or all that a client has of a "task".
     """
 
-    clients: int
+    clients: int | None
     participants: int
-    samples_per_client: int | tuple[int, ...]
+    samples_per_client: int | tuple[int, ...] | None
     partition: Literal["dirichlet", "iid"] = "dirichlet"
     alpha: float = 0.3
     strata: Literal["all", "first"] | tuple[str, ...] = "all"
@@ -65,9 +65,9 @@ class FederationSettings:
     missing_by: Literal["label", "task"] = "label"
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "federation", "clients", "participants")
+        _at_least(1, self, "federation", "participants", *(["clients"] if self.clients is not None else []))
         _at_least(0, self, "federation", "seed")
-        if self.participants > self.clients:
+        if self.clients is not None and self.participants > self.clients:
             raise InputError(
                 f"`federation.participants` (M) should be at most `federation.clients` (N = {self.clients}). "
                 f"Found M = {self.participants}."
@@ -96,15 +96,40 @@ class FederationSettings:
             raise InputError(f"`federation.missing_by` should be 'label' or 'task'. Found '{self.missing_by}'.")
 
     def divide(self, benchmark: Benchmark) -> Clients:
-        """The clients' index lists."""
-        import numpy as np
+        """The clients' index lists: those that a benchmark brings, or a partition of its examples."""
+        from fedhv.problem.problem import Problem
 
+        if isinstance(benchmark, Problem):
+            self._refuse_ignored(benchmark.name)
+            return benchmark.clients
+        return self._partition(benchmark)
+
+    def _refuse_ignored(self, benchmark: str) -> None:
+        """Keys that say how to divide examples which are divided already."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        for name in ("clients", "samples_per_client", "partition", "alpha", "strata"):
+            default = None if defaults[name] is dataclasses.MISSING else defaults[name]
+            if getattr(self, name) != default:
+                raise InputError(
+                    f"Benchmark '{benchmark}' brings its clients: `federation.{name}` changes nothing. Leave it out."
+                )
+
+    def _partition(self, benchmark: Benchmark) -> Clients:
         from fedhv.problem.partition import partition
 
-        given = self.samples_per_client
-        sizes = np.full(self.clients, given) if isinstance(given, int) else np.asarray(given)
+        sizes = self.sizes(benchmark.name)
         columns = [] if self.partition == "iid" else strata_columns(benchmark, self.strata)
         return partition(sizes, len(benchmark.train), columns, self.alpha, self.seed)
+
+    def sizes(self, benchmark: str) -> np.ndarray:
+        """How many examples each client gets."""
+        import numpy as np
+
+        clients, given = self.clients, self.samples_per_client
+        for name, value in (("clients", clients), ("samples_per_client", given)):
+            if value is None:
+                raise InputError(f"The key `federation.{name}` is missing: benchmark '{benchmark}' brings no clients.")
+        return np.full(clients, given) if isinstance(given, int) else np.asarray(given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,9 @@ def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
         values[key] = _convert(hints[key], value, f"{where}{key}")
     for name, f in known.items():
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise InputError(f"The key `{where}{name}` is missing.")
+            if type(None) not in get_args(hints[name]):
+                raise InputError(f"The key `{where}{name}` is missing.")
+            values[name] = None
     return cls(**values)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhv.benchmarks import BENCHMARKS, load_benchmark
+from fedhv.problem.problem import Problem
 from fedhv.report.escape import file_name
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
 from fedhv.report.figures.drawing import drawing, write_figure
@@ -110,6 +111,8 @@ def _draw_benchmark(
     try:
         setting = setting_from_tables(tables)
         loaded = load_benchmark(setting.benchmark, data)
+        if isinstance(loaded, Problem):
+            return [], [f"{name}: no figures of its labels and images, since its examples are no images"]
         with drawing():
             labels = benchmark.label_distribution(loaded, setting.federation.divide(loaded))
             written += write_figure(folder / f"{prefix}labels", labels)

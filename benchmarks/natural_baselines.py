@@ -1,0 +1,70 @@
+"""Baselines of a benchmark with natural clients, and the table of results/natural.
+
+python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # what is there is not run again
+python benchmarks/natural_baselines.py table star --out results/natural/star
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedhv.runs.baselines import run_baseline
+
+SEEDS = (0, 42, 2026)
+BASELINES = ("local", "pooled")
+RATES = {"star": {"pooled": 0.1}}
+"""Where `local_lr` was chosen for a baseline; otherwise it is that of `uniform`."""
+METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
+
+
+def run(setting: str, data: str | None, out: Path) -> None:
+    torch.set_num_threads(1)
+    folder = out / "baselines"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in BASELINES:
+        for seed in SEEDS:
+            path = folder / f"{name}-seed{seed}.json"
+            if not path.exists():
+                rate = RATES.get(setting, {}).get(name)
+                changes = [] if rate is None else [f"methods.uniform.local_lr={rate}"]
+                found = run_baseline(name, setting, seed=seed, data=data, override=changes)
+                path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
+                print(path, flush=True)
+
+
+def table(out: Path) -> str:
+    """For every metric a Markdown table: a row for every task, mean ± sample standard deviation over seeds."""
+    places = {name: [out / f"{name}-seed{seed}/summary.json" for seed in SEEDS] for name in METHODS}
+    places |= {name: [out / f"baselines/{name}-seed{seed}.json" for seed in SEEDS] for name in BASELINES}
+    places = {name: paths for name, paths in places.items() if all(path.exists() for path in paths)}
+    found = {name: [json.loads(path.read_text())["tasks"] for path in paths] for name, paths in places.items()}
+    tasks = [task["name"] for task in found["fedhv"][0]]
+    lines = []
+    for metric in found["fedhv"][0][0]["metrics"]:
+        lines += ["", f"| {metric} | {' | '.join(found)} |", "|---" * (len(found) + 1) + "|"]
+        values = {n: np.array([[task["metrics"][metric] for task in run] for run in runs]) for n, runs in found.items()}
+        digits = 1 if metric == "rmse" else 3
+        for i, task in enumerate([*tasks, "mean", "worst"]):
+            cells = []
+            for each in values.values():
+                worst = each.max(axis=1) if metric == "rmse" else each.min(axis=1)
+                row = each[:, i] if i < len(tasks) else each.mean(axis=1) if task == "mean" else worst
+                cells.append(f"{row.mean():.{digits}f} ± {row.std(ddof=1):.{digits}f}")
+            lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join(lines[1:])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("setting")
+    parser.add_argument("--data")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    if given.what == "run":
+        run(given.setting, given.data, given.out)
+    else:
+        print(table(given.out))
