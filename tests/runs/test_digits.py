@@ -66,14 +66,14 @@ def test_test_images_show_digits_that_training_never_saw(benchmark):
 def test_one_task_is_easier_than_the_other():
     changes = ["federation.participants=5", "training.local_steps=10", "evaluation.every=0"]
     clear, faint = run("digits", Uniform(local_lr=0.3), rounds=12, override=changes).tasks
-    assert clear["accuracy"] > faint["accuracy"] + 10
-    assert clear["loss"] < faint["loss"]
+    assert clear.accuracy > faint.accuracy + 10
+    assert clear.loss < faint.loss
 
 
 def test_balancing_shows():
     """After 35 rounds Uniform has not begun to learn the faint digit; FedHV has learnt it halfway."""
     options = {"rounds": 35, "override": ["evaluation.every=0"]}
     uniform, balanced = (run("digits", method, **options) for method in ("uniform", "fedhv"))
-    assert [task["name"] for task in balanced.tasks] == ["clear", "faint"]
+    assert [task.name for task in balanced.tasks] == ["clear", "faint"]
     assert balanced.worst_accuracy > uniform.worst_accuracy + 20
     assert balanced.mean_accuracy > uniform.mean_accuracy + 10
