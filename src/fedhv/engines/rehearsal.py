@@ -17,6 +17,8 @@ from fedhv.support.errors import FedHVError, InputError
 
 def rehearse(problem: Problem) -> None:
     """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
+    if problem.clients.elsewhere:
+        return  # nobody here has an example to show to the model
     client = Client(problem)
     batch = client.ready(client.train_examples[:2])
     theta = flatten(client.network.module)
