@@ -19,7 +19,7 @@ from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call, RoundMemories, collect
 from fedhv.protocol.fields import plain_fields, server_side, tensor, tensor_fields, tensors_of
 from fedhv.protocol.request import REQUESTS, Reply, Request, check_request
-from fedhv.protocol.requests import ContinueTraining, GramTerms, TaskGradients, TaskUpdates
+from fedhv.protocol.requests import ContinueTraining, Evaluate, GramTerms, TaskGradients, TaskUpdates
 from fedhv.protocol.requests.task_gradients import factor_shapes
 from fedhv.protocol.script import Memory
 from fedhv.simulation.rounds import Plan, simulate
@@ -40,6 +40,7 @@ SHIPPED = {
     "task_gradients": TaskGradients(THETA),
     "gram_terms": GramTerms(**FACTORS),
     "fedprox": FedProxTrain(THETA, mu=0.5),
+    "evaluate": Evaluate(THETA),
     "scaffold": ScaffoldTrain(THETA, torch.full((D,), 0.1)),
 }
 
@@ -103,6 +104,7 @@ def test_plain_values_travel_unless_they_are_the_servers():
         ("train with everything", {"model": D, "weights": M}, {"update": D, "report": M}),
         ("continue_training", {"weights": M}, {"update": D}),
         ("fedprox", {"model": D}, {"update": D}),
+        ("evaluate", {"model": D}, {"held-out losses": M, "held-out scores": M, "held-out labels": M}),
         ("scaffold", {"model": D, "control variate": D}, {"update": D, "control variate": D}),
     ],
 )

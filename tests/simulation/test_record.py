@@ -31,6 +31,8 @@ FULL = Round(
     weights_kept=True,
     refused=(Refusal(7, "no answer"),),
     attempts=2,
+    cohort={"present": 9, "asked": [1, 7], "taken": [1], "norms": [0.5]},
+    validation={"mean_loss": 1.5, "clients": {"client": [1], "loss": [[1.0, 2.0]]}},
     evaluation=Evaluation.of([TaskScore("a", 50.0, 1.0), TaskScore("b", 75.0, float("inf"))]),
     extra={"serialised": {"down": 3}, "mine": [1, None]},
 )
@@ -77,6 +79,7 @@ SHARED = {
     "communication", "device", "evaluation", "hypervolume", "loss", "machine", "mean_accuracy", "mean_loss", "method",
     "precision", "reference", "report", "round", "rounds", "seconds", "seed", "setting", "slack", "tasks", "watch",
     "weights", "worst_accuracy", "attempts", "refused", "engine", "floored", "floor_activations",
+    "cohort", "validation",
 }  # fmt: skip
 PACKAGE = Path(fedhv.__file__).parent
 

@@ -1,4 +1,4 @@
-"""The commands `flower up` and `flower certificates`."""
+"""The commands `flower up`, `flower status`, `flower stop`, `flower back` and `flower certificates`."""
 
 from __future__ import annotations
 
@@ -105,6 +105,46 @@ def up(
         console = output_console(140)
         console.print(summary_table(result.summary))
         print_line(console, f"The run is in {folder}")
+
+
+@flower.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
+    as_json: Json = False,
+) -> None:
+    """Show how far a federation's run is and who took part in its last round."""
+    from fedhv.flower.status import status as status_of
+
+    found = status_of(folder)
+    if as_json:
+        about = {"state": found.state, "done": found.done, "planned": found.planned, "last": found.last}
+        print_json({"folder": str(folder), **about})
+        return
+    for line in found.lines():
+        print_line(output_console(140), line)
+
+
+@flower.command()
+def stop(folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")]) -> None:
+    """End a federation's run after the round that is being played; the same run can go on later."""
+    from fedhv.flower.status import stop as stop_run
+
+    stop_run(folder)
+    print_line(output_console(140), f"The run in {folder} ends after the round that is being played.")
+
+
+@flower.command()
+def back(
+    folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
+    resume_from: Annotated[
+        int, typer.Option("--resume-from", min=1, help="The round whose state the run goes on from.")
+    ],
+) -> None:
+    """Go back to a round whose checkpoint was kept (`record.checkpoints`); the same run, started again, goes on."""
+    from fedhv.flower.status import back as go_back
+
+    go_back(folder, resume_from)
+    print_line(output_console(140), f"The run in {folder} goes on after round {resume_from} when it is started again.")
 
 
 @flower.command()

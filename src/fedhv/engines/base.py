@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
-from fedhv.problem.labels import example_losses, example_scores, label_counts, labels_at
+from fedhv.problem.labels import labels_at
 from fedhv.problem.metrics import measure
-from fedhv.problem.problem import Problem
+from fedhv.problem.problem import Examples, Problem
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.protocol.exchange import Call
@@ -45,7 +45,7 @@ class Engine(ABC):
             keep_freed_memory()
         with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more memory."):
             self.client = Client(problem, device)
-            self._test = problem.test.to(self.device)
+            self._test = None if problem.test is None else problem.test.to(self.device)
         self.layout = self.client.layout
         self.notes: list[str] = list(self.client.network.notes)
         """What the user should know about how a run is computed; emptied by whoever shows it."""
@@ -86,7 +86,7 @@ class Engine(ABC):
 
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
         """The model on the test examples, in evaluation mode."""
-        tasks, n = self.problem.tasks, len(self._test)
+        tasks, n = self.problem.tasks, len(self._tested)
 
         def summed(chunk: int) -> Tensor:
             total = torch.zeros(3, len(tasks), dtype=torch.float64, device=self.device)
@@ -105,7 +105,7 @@ class Engine(ABC):
     @torch.no_grad()
     def _metrics(self, model: Tensor) -> list[dict[str, float]]:
         """Every task's metrics; a pass of its own, since sums over examples do not give them."""
-        tasks, test = self.problem.tasks, self._test
+        tasks, test = self.problem.tasks, self._tested
         if not any(task.metrics for task in tasks):
             return [{} for _ in tasks]
 
@@ -123,17 +123,18 @@ class Engine(ABC):
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the chunks of test examples."""
-        return (self._assess(model, start, chunk) for start in range(0, len(self._test), chunk))
+        return (self._assess(model, start, chunk) for start in range(0, len(self._tested), chunk))
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
         """Every task's summed loss, summed score and number of labels on one chunk of test examples, 3 × m."""
-        tasks = self.problem.tasks
-        batch = self.client.ready(self._test[start : start + chunk])
-        outputs = self.client.network(model, batch.inputs, training=False)
-        losses = [loss.double().sum() for loss in example_losses(tasks, outputs, batch)]
-        scores = [score.double().sum() for score in example_scores(tasks, outputs, batch)]
-        return torch.cat([torch.stack([*losses, *scores]), label_counts(tasks, batch)]).view(3, len(tasks))
+        return self.client.assessed(model, self.client.ready(self._tested[start : start + chunk]))
+
+    @property
+    def _tested(self) -> Examples:
+        if self._test is None:
+            raise InputError(f"Problem '{self.problem.name}' has no test examples: its clients evaluate models.")
+        return self._test
 
     def measured(self) -> dict[str, Any]:
         """Measurements since the last call, for the history. Called after every round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -31,6 +31,9 @@ class Workload(Protocol):
     @property
     def local(self) -> LocalTraining:
         """Their local training."""
+
+
+AnyPlan = TypeVar("AnyPlan")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Choice:
     def fixes(self) -> dict[str, Any]:
         """The values that affect the results of a run; they are in the table `run` of `config.toml`."""
         return {}
+
+    def adapted(self, plan: AnyPlan) -> AnyPlan:
+        """The plan of a run as it is played there; a federation of real machines guards itself by default."""
+        return plan
 
     def __str__(self) -> str:
         return f"Engine: {self.engine} on {self.device}, {self.precision} ({self.reason})."

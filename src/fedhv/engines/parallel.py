@@ -119,7 +119,7 @@ class Parallel(Engine):
 
     def _assessments(self, model: Tensor, chunk: int) -> Iterator[Tensor]:
         """Losses and scores of the test examples, in chunks that are divided among the workers."""
-        starts = range(0, len(self._test), chunk)
+        starts = range(0, len(self._tested), chunk)
         self._model.copy_(model)
         parts = self._computed(lambda position: EvaluationTask(starts[position], chunk), len(starts))
         return (torch.tensor(part, dtype=torch.float64) for part in parts)

@@ -53,11 +53,21 @@ class ReportPrivacy:
         clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass the clamp
         return (clipped + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
 
+    @staticmethod
+    def releases(reply: Reply) -> int:
+        """How many times the mechanism is used on a reply: on losses, and on scores where there are some."""
+        bounds = {about.bound for n, about in tensor_fields(type(reply)).items() if getattr(reply, n) is not None}
+        return len(bounds & {"report", "score"})
+
     def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
         """A reply with its report protected. Replies without a report are unchanged."""
         reports = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "report"]
         held = {name: value for name in reports if (value := getattr(reply, name)) is not None}
         protected = {name: self.protect_losses(value, rng) for name, value in held.items()}
+        scores = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "score"]
+        unit = replace(self, clip=1.0)
+        for name in scores:  # a release of its own, of numbers in [0, 1]
+            protected[name] = unit.protect_losses(getattr(reply, name), rng).clamp(max=1)
         # The number of labels reveals something about the examples; only whether there are any is sent.
         counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
         bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}

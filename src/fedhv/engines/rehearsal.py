@@ -18,6 +18,8 @@ from fedhv.support.errors import FedHVError, InputError
 
 def rehearse(problem: Problem) -> None:
     """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
+    if problem.clients.elsewhere:
+        return  # nobody here has an example to show to the model
     client = Client(problem)
     batch = client.ready(client.train_examples[:2])
     theta = flatten(client.network.module)
@@ -61,6 +63,8 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
 def _measures(client: Client, outputs: list[Tensor]) -> None:
     """Metrics that the test targets do not allow are found now; the outputs are made up."""
     test = client.problem.test
+    if test is None:
+        return
     masks = test.labelled or (None,) * len(outputs)
     for task, output, target, mask in zip(client.problem.tasks, outputs, test.targets, masks, strict=True):
         if task.metrics:

@@ -40,7 +40,7 @@ from fedhv.protocol.compression import Compressed, compress_all
 from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend, stack_terms
 from fedhv.protocol.request import Replies
-from fedhv.protocol.script import Compress, Computation, Descend, Gradient, Losses, Member, Script
+from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Losses, Member, Script
 
 Waiting = tuple[Computation, Member]
 """A pending computation of a client's script."""
@@ -153,6 +153,9 @@ class Stacked(Engine):
                     found = self._moved(some)
                 case Compress():
                     found = self._compress(some)
+                case HeldOut():
+                    with self._autocast():
+                        found = [work.alone(self.client, me) for work, me in some]
                 case _:
                     found = [work.alone(self.client, me) for work, me in some]
             for i, result in zip(places, found, strict=True):

@@ -9,6 +9,7 @@
 | `device`                       | of the nodes                                                |
 | `reply-seconds`, `node-seconds`| how long the server waits for replies and for nodes         |
 | `report-clip`, `report-noise`  | differential privacy of the reports (0 for none)            |
+| `roster`                       | the file that says which node every partition belongs to    |
 | `control`                      | where the server says that it runs, and how it ended        |
 """
 
@@ -47,6 +48,7 @@ def main(grid: Grid, context: Context) -> None:
             data=run_config.text(settings, "data"),
             patience=run_config.patience(settings),
             reports=run_config.reports(settings),
+            owners=run_config.owners(settings),
             observer=_Told(control),
         )
 

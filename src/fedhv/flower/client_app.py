@@ -14,6 +14,7 @@ from torch import Tensor
 from fedhv.engines import choose_device
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.node import Node
+from fedhv.flower.policy import Policy
 from fedhv.flower.wire import (
     EXCHANGE,
     HELLO,
@@ -55,7 +56,8 @@ def client_app(
         device: "auto", "cpu" or "cuda"; the app's run configuration may have a `device` too, which overrides it.
         mods: Flower's modifiers for training messages, such as those of differential privacy. They see every training
             message; one that they cannot work on is refused rather than answered without them.
-        reports: Clips and noises the reported losses before they leave the node.
+        reports: Clips and noises the reported losses before they leave the node. A policy file that the node's own
+            configuration names as `policy` takes its place, and rules over everything that a server asks.
     """
     app = ClientApp()
     clients: dict[tuple[object, ...], Client] = {}
@@ -79,9 +81,10 @@ def client_app(
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
         holding = client.holding(k)
-        if (reports(context) if callable(reports) else reports) is not None:
+        if policy_of(context) is not None or (reports(context) if callable(reports) else reports) is not None:
             holding = holding.bare()  # how many labels there are says something about the examples
-        return Message(introduction(Introduction(k, holding), client.layout, names), reply_to=message)
+        who = Introduction(k, holding, str(context.node_config.get("name", "")))
+        return Message(introduction(who, client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -97,11 +100,14 @@ def client_app(
         request = arriving(found, client.layout, initial_layers(client, cohort.seed))
         call = Call(request, cohort)
         call.memories[k], layout = memory, client.layout
-        reply = client.answer(call, k)
-        rule = reports(context) if callable(reports) else reports
-        if rule is not None:
-            # Not from the run's seed: the server knows that one, and would take the noise away again.
-            reply = rule.protect(reply, np.random.default_rng())
+        if (rules := policy_of(context)) is not None:
+            reply = rules.answer(request, cohort, lambda: client.answer(call, k))
+        else:
+            reply = client.answer(call, k)
+            rule = reports(context) if callable(reports) else reports
+            if rule is not None:
+                # Not from the run's seed: the server knows that one, and would take the noise away again.
+                reply = rule.protect(reply, np.random.default_rng())
         if request.trains:
             memory.round.clear()  # the round ends with training
         save_memory(context.state, message.content, cohort, memory)
@@ -113,6 +119,7 @@ def client_app(
     for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
         app.train(action or "default", mods=[_addressed, *mods] if mods else None)(answer)
+    app.evaluate()(answer)
     return app
 
 
@@ -130,6 +137,12 @@ def initial_layers(client: Client, seed: int) -> Tensor | None:
         return None
     problem = client.problem
     return initial_model(problem.model, torch_seed(seed, Purpose.MODEL), problem.norm)
+
+
+def policy_of(context: Context) -> Policy | None:
+    """The rules of the node's operator, where its configuration names a file with some."""
+    path = context.node_config.get("policy")
+    return None if not path else Policy.read(str(path))
 
 
 def partition_of(context: Context) -> int:

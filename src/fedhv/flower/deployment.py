@@ -39,6 +39,8 @@ class Deployment:
         self.logs.mkdir()
         self.processes = Processes(environment(self.home), self.logs)
         self.certificates: Certificates | None = None
+        self.owners: dict[int, int] = {}
+        """The node id of every partition's registered key."""
         self.port, *self.node_ports = free_ports(1 + nodes)
         self.keep_logs = False
 
@@ -96,7 +98,7 @@ class Deployment:
             "--port",
             str(self.node_ports[partition]),
             "--node-config",
-            f"partition-id={partition} num-partitions={self.nodes}",
+            f"partition-id={partition} num-partitions={self.nodes} name='node-{partition}'",
         ]
         if self.certificates is None:
             command += ["--insecure"]
@@ -125,7 +127,8 @@ class Deployment:
         for partition in range(self.nodes):
             if self.certificates is not None:
                 public = self.certificates.nodes[partition].with_suffix(".pub")
-                self.flwr("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
+                register = ("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
+                self.owners[partition] = int(json.loads(self.flwr(*register, "--format", "json"))["node-id"])
             self._start_node(partition)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,17 +16,24 @@ from flwr.serverapp import Grid
 
 from fedhv.engines import Choice
 from fedhv.engines.base import Engine
+from fedhv.engines.choosing import AnyPlan
 from fedhv.engines.privacy import ReportPrivacy
-from fedhv.flower.exchange import exchange, reason
+from fedhv.flower.exchange import Quorum, exchange, reason
 from fedhv.flower.roster import Patience, Roster
+from fedhv.flower.status import check_stop
 from fedhv.flower.wire import Malformed, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Refusal, Replies, Reply
+from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic
 from fedhv.protocol.travelling import arriving, leaving
 from fedhv.simulation.record import bytes_sent
+from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
+
+OUTLIER = 10.0
+"""An update whose norm is more than so many times the cohort's median is refused; `server.outlier` changes it."""
 
 
 class Nodes(Engine):
@@ -37,10 +45,20 @@ class Nodes(Engine):
     saves_every_round: ClassVar[bool] = True
 
     def __init__(
-        self, problem: Problem, grid: Grid | None, patience: Patience | None = None, min_replies: int = 1
+        self,
+        problem: Problem,
+        grid: Grid | None,
+        patience: Patience | None = None,
+        min_replies: int = 1,
+        owners: Mapping[int, int] | None = None,
+        stop: Path | None = None,
     ) -> None:
         super().__init__(problem, "cpu")
-        self.patience, self.min_replies = patience or Patience(), min_replies
+        self.patience, self.min_replies, self._owners = patience or Patience(), min_replies, owners
+        self._stop = stop
+        self.arrivals: dict[str, float] = {}
+        """After how many seconds each reply came, by the id of the message that it answers."""
+        self._took_part: dict[int, dict[str, Any]] = {}
         self._roster: Roster | None = None
         self._gathered = False
         self._real = Traffic()
@@ -55,7 +73,7 @@ class Nodes(Engine):
             self._roster.grid = grid
             return
         names = [task.name for task in self.problem.tasks]
-        self._roster = Roster(grid, self.layout, names, len(self.problem.clients), self.patience)
+        self._roster = Roster(grid, self.layout, names, len(self.problem.clients), self.patience, self._owners)
 
     @property
     def roster(self) -> Roster:
@@ -70,12 +88,13 @@ class Nodes(Engine):
 
     def present(self) -> Sequence[int]:
         """The partitions that are there, in ascending order; the first time all are waited for, within bounds."""
+        check_stop(self._stop)
         if not self._gathered:
             self.roster.gather(len(self.problem.clients))
             self._gathered = True
         self.roster.need(self.min_replies)
         self._pass_on_notes()
-        return sorted(self.roster.members)
+        return self.roster.available(self.min_replies)
 
     def sizes(self, clients: Sequence[int]) -> np.ndarray:
         """How many examples each of these partitions has, as its node said."""
@@ -91,7 +110,8 @@ class Nodes(Engine):
     def ask(self, call: Call) -> Replies:
         """The cohort's answers, as far as they come in time and hold what they should."""
         messages = self.messages(call)
-        answers = exchange(self.roster.grid, list(messages.values()), self.patience.reply)
+        sent, quorum = list(messages.values()), quorum_of(call.intake.screening, len(messages))
+        answers = exchange(self.roster.grid, sent, self.patience.reply, quorum, self.arrivals)
         return self.replies(call, messages, answers.values())
 
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
@@ -116,6 +136,7 @@ class Nodes(Engine):
     def replies(self, call: Call, messages: dict[int, Message], answers: Iterable[Message]) -> Replies:
         """What the cohort's answers come to, taken in its order; who is missing or wrong is named with the reason."""
         arrived = {answer.metadata.reply_to_message_id: answer for answer in answers}
+        closed = self._closed(call, messages, arrived)
         decoded: dict[int, Reply] = {}
         refused: list[Refusal] = []
         for k in call.cohort.clients:
@@ -127,12 +148,14 @@ class Nodes(Engine):
             try:
                 if answer is None:
                     self.roster.missed(k)
-                    raise Malformed(f"no reply within {self.patience.reply:g} s")
+                    raise Malformed(closed)
+                self._note(k, message)
                 if answer.has_error():
                     if answer.error.code == ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
                         self.roster.missed(k)  # nor did this one bring anything
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
+                self.roster.answered(k)
                 found = decode_reply(leaving(call.request, self.layout), answer.content, self.layout.travelling)
                 decoded[k] = arriving(found, self.layout)
             except Malformed as objection:
@@ -142,14 +165,39 @@ class Nodes(Engine):
         taken = collect(answered, self.layout, there, self.roster.holdings.__getitem__)
         return replace(taken, refused=(*refused, *taken.refused))
 
+    def _closed(self, call: Call, messages: Mapping[int, Message], arrived: Mapping[str, Message]) -> str:
+        """Why a reply that is not there did not come in time."""
+        quorum = quorum_of(call.intake.screening, len(messages))
+        good = sum(not answer.has_error() for answer in arrived.values())
+        if quorum is None or good < quorum.replies:
+            return f"no reply within {self.patience.reply:g} s"
+        return f"no reply within {quorum.grace:g} s after the quorum of {quorum.replies}"
+
+    def _note(self, k: int, message: Message) -> None:
+        """Who answered, and how long that took."""
+        about = self._took_part.setdefault(k, {"client": k, "node": str(message.metadata.dst_node_id)})
+        if name := self.roster.names.get(k):
+            about["name"] = name
+        seconds = self.arrivals.pop(message.metadata.message_id, None)
+        if seconds is not None:
+            about["seconds"] = round(about.get("seconds", 0.0) + seconds, 3)
+
     def measured(self) -> dict[str, Any]:
-        """The real size of all that was sent since the last call, as Flower serialised it."""
+        """The real size of all that was sent since the last call, as Flower serialised it, and which nodes answered."""
         real, self._real = self._real, Traffic()
-        return {"serialised": bytes_sent(real)}
+        nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}
+        self.arrivals.clear()
+        return {"serialised": bytes_sent(real), "nodes": nodes}
 
     def _pass_on_notes(self) -> None:
         self.notes += self.roster.notes
         self.roster.notes.clear()
+
+
+def quorum_of(screening: Screening, asked: int) -> Quorum | None:
+    """When an exchange with so many nodes closes before its deadline."""
+    enough = screening.enough(asked)
+    return None if enough is None else Quorum(enough, screening.grace)
 
 
 @dataclass(frozen=True)
@@ -160,10 +208,20 @@ class OverFlower(Choice):
     patience: Patience = field(default_factory=Patience)
     min_replies: int = 1
     reports: ReportPrivacy | None = None
+    owners: Mapping[int, int] | None = None
+    stop: Path | None = None
 
     def make(self, problem: Problem) -> Nodes:
         """The engine, ready to answer."""
-        return Nodes(problem, self.grid, self.patience, self.min_replies)
+        return Nodes(problem, self.grid, self.patience, self.min_replies, self.owners, self.stop)
+
+    def adapted(self, plan: AnyPlan) -> AnyPlan:
+        """Real nodes may be broken or hostile: who took part is recorded, and outliers among updates are refused."""
+        assert isinstance(plan, Plan)
+        screening = plan.screening
+        if screening.outlier is None:
+            screening = replace(screening, outlier=OUTLIER)
+        return replace(plan, cohort=True, screening=screening)
 
     @property
     def fixes(self) -> dict[str, Any]:
@@ -176,6 +234,8 @@ def over_flower(
     patience: Patience | None = None,
     min_replies: int = 1,
     reports: ReportPrivacy | None = None,
+    owners: Mapping[int, int] | None = None,
+    stop: Path | None = None,
 ) -> OverFlower:
     """The choice of a grid's nodes."""
     return OverFlower(
@@ -186,4 +246,6 @@ def over_flower(
         patience=patience or Patience(),
         min_replies=min_replies,
         reports=reports,
+        owners=owners,
+        stop=stop,
     )

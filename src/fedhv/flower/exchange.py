@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
 
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -17,8 +19,25 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Replies are looked for often at first, then more rarely. (Flower's own loop looks every three seconds.)"""
 
 
-def exchange(grid: Grid, messages: Sequence[Message], seconds: float) -> dict[str, Message]:
+@dataclass(frozen=True)
+class Quorum:
+    """When an exchange closes before its deadline: `grace` seconds after so many replies that are no errors."""
+
+    replies: int
+    grace: float
+
+
+def exchange(
+    grid: Grid,
+    messages: Sequence[Message],
+    seconds: float,
+    quorum: Quorum | None = None,
+    arrivals: dict[str, float] | None = None,
+) -> dict[str, Message]:
     """Send messages and wait for the replies, so long at most; returns them by the id of what they answer.
+
+    A quorum closes it earlier. What comes after that is an answer to a message that nobody looks for any more: it can
+    not be taken for one of a later round. `arrivals` is given the seconds after which each reply came.
 
     What the infrastructure says in place of a node (it is gone, its message has expired) names the SuperLink as its
     source; the id of the message that it answers is the only thing that tells whom it is about.
@@ -26,10 +45,17 @@ def exchange(grid: Grid, messages: Sequence[Message], seconds: float) -> dict[st
     replies: dict[str, Message] = {}
     with Mailbox(grid) as mailbox:
         mailbox.send(messages)
+        began, good = perf_counter(), 0
         end, pause = time.monotonic() + seconds, FIRST_PAUSE
-        while mailbox.waiting and (left := end - time.monotonic()) > 0:
+        while mailbox.waiting and (left := end - (now := time.monotonic())) > 0:
             for reply in mailbox.take(min(pause, left)):
-                replies[reply.metadata.reply_to_message_id] = reply
+                identifier = reply.metadata.reply_to_message_id
+                replies[identifier] = reply
+                if arrivals is not None:
+                    arrivals[identifier] = perf_counter() - began
+                good += not reply.has_error()
+                if quorum is not None and good == quorum.replies and not reply.has_error():
+                    end = min(end, now + quorum.grace)
             pause = min(1.5 * pause, LONGEST_PAUSE)
         if not replies and mailbox.trouble is not None:
             raise FedHVError(f"The SuperLink does not answer: {mailbox.trouble}.")
@@ -42,12 +68,18 @@ class Prompt(Grid):
     For Flower's own loop, which waits in the grid's `send_and_receive`.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+    def __init__(
+        self,
+        grid: Grid,
+        quorum: Callable[[int], Quorum | None] = lambda asked: None,
+        arrivals: dict[str, float] | None = None,
+    ) -> None:
+        self._grid, self._quorum, self._arrivals = grid, quorum, arrivals
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Push, and pull until all replies are there or the time is over (an hour unless it is given)."""
-        return list(exchange(self._grid, list(messages), 3600.0 if timeout is None else timeout).values())
+        sent, seconds = list(messages), 3600.0 if timeout is None else timeout
+        return list(exchange(self._grid, sent, seconds, self._quorum(len(sent)), self._arrivals).values())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Pass it on."""

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedhv.problem.checking import checked
+from fedhv.problem.holdout import check_share, held_out
+from fedhv.problem.joining import join
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.tasks import Task
@@ -32,6 +35,8 @@ class Node:
         augment: As in `fedhv.Benchmark`.
         heads: As in `fedhv.Benchmark`.
         norm: As in `fedhv.Benchmark`; the same on all nodes and on the server.
+        validation: What the node evaluates models on and does not train on: inputs and a list of m target arrays, or
+            the share of `examples` that it holds out; 0 for none.
     """
 
     model: Callable[[], nn.Module]
@@ -41,21 +46,31 @@ class Node:
     augment: Augmentation | None = None
     heads: tuple[str, ...] | None = None
     norm: Norm = "refuse"
+    validation: Arrays | float = 0.0
 
     def problem(self) -> Problem:
         """The problem as this node sees it: whichever client it is, all examples are its own."""
         train = checked("node", "its", Examples.of(*self.examples), tuple(self.tasks))
+        mine, out = np.arange(len(train)), np.empty(0, np.int64)
+        if isinstance(self.validation, tuple | list):
+            parts = [train, checked("node", "held-out", Examples.of(*self.validation), tuple(self.tasks))]
+            train = join("node", self.tasks, parts)
+            out = np.arange(len(mine), len(train))
+        elif self.validation:
+            check_share(self.validation)
+            mine, out = held_out(mine, self.validation, seed=0, client=0)
         problem = Problem(
             name="node",
             model=self.model,
             tasks=tuple(self.tasks),
             train=train,
-            test=train[:1],  # a node evaluates nothing
+            test=train[:1],  # a node tests nothing
             prepare=self.prepare,
             augment=self.augment,
             heads=self.heads,
             norm=self.norm,
-            clients=_AllMine(np.arange(len(train)), np.array([0, len(train)])),
+            clients=_AllMine(mine, np.array([0, len(mine)])),
+            validation=_AllMine(out, np.array([0, len(out)])) if len(out) else None,
         )
         masks = problem.train.labelled or (None,) * len(problem.tasks)
         lacks = [mask is not None and not bool(mask.any()) for mask in masks]
@@ -92,45 +107,65 @@ def refuse_hidden_labels(setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """Everything the server has: the model's code, the tasks, test examples, and how many nodes there are.
+    """Everything the server has: the model's code, the tasks, perhaps test examples, and how many nodes there are.
 
     Attributes:
         model: As on the nodes.
         tasks: As on the nodes.
-        test: Inputs and a list of m target arrays for evaluation.
+        test: Inputs and a list of m target arrays for evaluation; None where the nodes evaluate alone.
         nodes: How many partitions there are; node k is started with `partition-id=k`, from 0.
         name: What tables call the problem.
         prepare: As on the nodes.
         heads: As on the nodes.
         missing_labels: Whether nodes may lack labels; they then say how many they have.
         norm: As on the nodes.
+        validation: Whether nodes evaluate models on examples that they hold out; without `test` they do.
     """
 
     model: Callable[[], nn.Module]
     tasks: Sequence[Task]
-    test: Arrays
+    test: Arrays | None
     nodes: int
     name: str = "custom"
     prepare: Callable[[Tensor], Tensor] | None = None
     heads: tuple[str, ...] | None = None
     missing_labels: bool = False
     norm: Norm = "refuse"
+    validation: bool = False
 
     def problem(self) -> Problem:
         """The problem on the server: the number of clients, without their examples."""
         if self.nodes < 1:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
-        test = checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
+        test = None if self.test is None else checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
+        kind = Clients if test is not None else _Elsewhere
+        clients = kind(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1))
         return Problem(
             name=self.name,
             model=self.model,
             tasks=tuple(self.tasks),
             # The server trains nothing: every client stands for examples that are elsewhere.
-            train=replace(test[:1], labelled=None),
+            train=_blank(self.tasks) if test is None else replace(test[:1], labelled=None),
             test=test,
             prepare=self.prepare,
             heads=self.heads,
             missing_labels=self.missing_labels,
             norm=self.norm,
-            clients=Clients(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1)),
+            clients=clients,
+            validation=clients if self.validation or test is None else None,
         )
+
+
+class _Elsewhere(Clients):
+    """Clients of which nothing is here, not even an example that the model could be tried on."""
+
+    elsewhere = True
+
+
+def _blank(tasks: Sequence[Task]) -> Examples:
+    """An example that stands for those of the nodes; nobody computes with it."""
+    targets = [
+        torch.full((1, *(task.shape or ())), 1 if task.missing == 0 else 0, dtype=torch.int64 if task.whole else None)
+        for task in tasks
+    ]
+    return Examples.of(torch.zeros(1, 1), [each if each.dtype == torch.int64 else each.float() for each in targets])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import INFO
 
@@ -20,6 +21,8 @@ from fedhv.support.errors import InputError
 
 SILENCE = 10.0
 """Seconds before the first message about waiting for nodes; later messages have four times the interval."""
+LONGEST_REST = 15
+"""Rounds that a node rests at most after it has missed deadlines in a row."""
 PAUSE = 0.2
 """Seconds between two looks for nodes while waiting for them."""
 
@@ -52,13 +55,29 @@ class Roster:
 
     Every node is greeted once; its answer says which partition it holds, and that it speaks the same language: version,
     protocol, tasks and model. A node that misses a deadline is greeted anew, and is back as soon as it answers: a
-    dead one is not waited for again. Of several nodes that claim one partition the first takes part; the others are
-    greeted anew once it is gone or misses a deadline, as the old process of a node does that was started again.
+    dead one is not waited for again. One that misses deadlines in a row rests 1, 3, 7 and at most 15 rounds.
+
+    Of several nodes that claim one partition the first takes part; the others are greeted anew once it is gone or
+    misses a deadline, as the old process of a node does that was started again. Where `owners` says which node a
+    partition belongs to, nobody else gets it.
     """
 
-    def __init__(self, grid: Grid, layout: Layout, tasks: list[str], population: int, patience: Patience) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        layout: Layout,
+        tasks: list[str],
+        population: int,
+        patience: Patience,
+        owners: Mapping[int, int] | None = None,
+    ) -> None:
         self.layout, self.tasks, self.population = layout, tasks, population
-        self.patience = patience
+        self.patience, self._owners = patience, owners
+        self.names: dict[int, str] = {}
+        """What the nodes call themselves, by partition."""
+        self._turn = 0
+        self._misses: dict[int, int] = {}
+        self._rests: dict[int, int] = {}
         self._mailbox = Mailbox(grid)
         self.members: dict[int, int] = {}
         self.holdings: dict[int, Holding] = {}
@@ -124,8 +143,26 @@ class Roster:
                 f'{self.patience.nodes:g} s.{why} Start SuperNodes with --node-config "partition-id=…".'
             )
 
+    def available(self, wanted: int) -> list[int]:
+        """The partitions that may be asked in the next round, in ascending order; called once for every cohort.
+
+        Those that rest are left out, as long as there are enough others.
+        """
+        self._turn += 1
+        rested = sorted(k for k in self.members if self._rests.get(k, 0) < self._turn)
+        return rested if len(rested) >= wanted else sorted(self.members)
+
+    def answered(self, partition: int) -> None:
+        """A node's answer came in time."""
+        self._misses.pop(partition, None)
+        self._rests.pop(partition, None)
+
     def missed(self, partition: int) -> None:
         """A node's answer did not come in time, or not through: it takes no part until it answers a new greeting."""
+        if partition in self.members:
+            log(INFO, "%s, partition %s, has missed a deadline", self.called(partition), partition)
+        misses = self._misses[partition] = self._misses.get(partition, 0) + 1
+        self._rests[partition] = self._turn + min(2 ** (misses - 1) - 1, LONGEST_REST)
         node = self.members.pop(partition, None)
         if node is not None:
             self._greeted.pop(node, None)
@@ -138,6 +175,10 @@ class Roster:
             partition = who.partition
             if not 0 <= partition < self.population:
                 raise Malformed(f"it holds partition {partition} of a federation of {self.population}")
+            if self._owners is not None and self._owners.get(partition) != node:
+                owner = self._owners.get(partition)
+                whose = "no node" if owner is None else f"node {owner}"
+                raise Malformed(f"it claims partition {partition}, which belongs to {whose} by the roster")
             if partition in self.members:
                 self._rivals[node] = partition
                 raise Malformed(f"node {self.members[partition]} has its partition, {partition}, already")
@@ -148,3 +189,10 @@ class Roster:
             return
         self._objections.pop(node, None)
         self.members[partition], self.holdings[partition] = node, who.holding
+        self.names[partition] = who.name
+        log(INFO, "%s holds partition %s: %s examples", self.called(partition), partition, who.holding.examples)
+
+    def called(self, partition: int) -> str:
+        """What logs call the node of a partition."""
+        node, name = self.members.get(partition), self.names.get(partition)
+        return f"Node {node}{f' ({name})' if name else ''}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedhv.engines.privacy import ReportPrivacy
+from fedhv.flower.owners import read_owners
 from fedhv.flower.roster import Patience
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
@@ -39,6 +40,19 @@ def patience(settings: Any, otherwise: Patience | None = None) -> Patience:
     given = otherwise or Patience()
     reply, nodes = number(settings, "reply-seconds"), number(settings, "node-seconds")
     return Patience(reply or given.reply, nodes or given.nodes, given.again)
+
+
+def override(settings: Any) -> list[str]:
+    """Changes of the setting: `quorum`, `grace`, `min-replies` and `profile`."""
+    found: dict[str, Any] = {name: number(settings, name) for name in ("quorum", "grace")}
+    found |= {"min_replies": whole(settings, "min-replies") or None, "profile": text(settings, "profile")}
+    return [f"server.{name}={value}" for name, value in found.items() if value is not None]
+
+
+def owners(settings: Any) -> dict[int, int] | None:
+    """Which node every partition belongs to, from the file `roster`."""
+    path = text(settings, "roster")
+    return None if path is None else read_owners(path)
 
 
 def reports(settings: Any) -> ReportPrivacy | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels
 from fedhv.flower.roster import Patience
+from fedhv.flower.status import STOP
 from fedhv.interface import run
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
@@ -35,8 +36,9 @@ def server_app(
     """A Flower ServerApp that runs a method on the nodes and writes the run folder that `fedhv run` writes.
 
     The app's run configuration may have `method`, `seed`, `rounds`, `out` (the run's folder), `reference` (a file),
-    `reply-seconds` and `node-seconds` (how long the server waits for replies and for nodes); it overrides what is
-    given here. A run that is in `out` already goes on.
+    `reply-seconds` and `node-seconds` (how long the server waits for replies and for nodes), `min-replies`, `quorum`,
+    `grace` and `profile` (as in the setting's table `server`) and `roster` (the file that says which node every
+    partition belongs to); it overrides what is given here. A run that is in `out` already goes on.
 
     Args:
         load: Called with the context; returns what the server has.
@@ -58,8 +60,9 @@ def server_app(
             rounds=run_config.whole(settings, "rounds"),
             out=run_config.text(settings, "out"),
             reference=run_config.text(settings, "reference"),
-            override=override,
+            override=[*override, *run_config.override(settings)],
             patience=run_config.patience(settings, patience),
+            owners=run_config.owners(settings),
             observer=Log(),
         )
 
@@ -80,15 +83,22 @@ def serve(
     data: str | None = None,
     reports: ReportPrivacy | None = None,
     observer: Observer | None = None,
+    owners: Mapping[int, int] | None = None,
 ) -> Run:
     """One method on the nodes of a grid; the arguments are those of `fedhv.run`.
 
     `reports` is what the nodes do to their reports: they do it by themselves, the run's `config.toml` only has it.
+    `owners` says which node every partition belongs to.
     """
     override = list(override)
     setting = resolve_setting(what, override, rounds)
     if isinstance(what, Problem):
         refuse_hidden_labels(setting)
+    given = any(each.strip().startswith("calibration.rounds") for each in override)
+    if isinstance(what, Problem) and not given and setting.calibration.rounds > setting.training.rounds:
+        # Rounds are dear here: of a problem of one's own no calibration is longer than the run that it is for.
+        override.append(f"calibration.rounds={setting.training.rounds}")
+        setting = resolve_setting(what, override, rounds)
     other = setting.calibration.setting
     if reference is None and other not in (None, setting.name):
         raise InputError(
@@ -101,7 +111,9 @@ def serve(
         seed=seed,
         rounds=rounds,
         out=out,
-        engine=over_flower(grid, patience, setting.server.min_replies, reports),
+        engine=over_flower(
+            grid, patience, setting.server.min_replies, reports, owners, None if out is None else Path(out) / STOP
+        ),
         reference=reference,
         resume=True,
         override=override,

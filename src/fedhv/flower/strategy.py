@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -15,12 +15,14 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
+from torch import Tensor
 
-from fedhv.flower.engine import over_flower
+from fedhv.flower.engine import over_flower, quorum_of
 from fedhv.flower.exchange import Prompt
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels
 from fedhv.flower.roster import Patience
+from fedhv.flower.status import STOP
 from fedhv.flower.wire import model_of, model_record
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
@@ -32,7 +34,7 @@ from fedhv.runs.job import Execution, Job
 from fedhv.runs.resolve import setting_of, with_policy
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Assess, Event, FinishedRound, rounds
+from fedhv.simulation.rounds import Assess, Event, FinishedRound, evaluated, rounds
 from fedhv.support.errors import FedHVError, InputError
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -57,6 +59,7 @@ class Strategy(FlowerStrategy):
         patience: How long the server waits, for nodes and for replies.
         folder: Where the run is kept; every round is checkpointed, and a run that is there already goes on.
         observer: Receives progress.
+        owners: Which node holds which partition, by partition; any other node that claims it is refused.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Strategy(FlowerStrategy):
         patience: Patience | None = None,
         folder: str | Path | None = None,
         observer: Observer | None = None,
+        owners: Mapping[int, int] | None = None,
     ) -> None:
         if needs_reference(method):
             raise InputError(
@@ -83,8 +87,8 @@ class Strategy(FlowerStrategy):
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()
         self.patience = patience or Patience()
-        choice = over_flower(None, self.patience, chosen.server.min_replies)
-        self.job = Job(chosen, problem, method, seed, choice, where)
+        choice = over_flower(None, self.patience, chosen.server.min_replies, owners=owners, stop=where and where / STOP)
+        self.job = Job(chosen, problem, chosen.server.hardened(method), seed, choice, where)
         with ExitStack() as stack:
             stack.enter_context(self.job.opened(resume=True))
             self.engine = choice.make(problem)
@@ -141,6 +145,8 @@ class Strategy(FlowerStrategy):
             self._observer.message(f"{few} The round is dropped.")
             return None, None
         assert self._finished is not None
+        if not self._alone and not self._noise_matches(call):
+            return None, None
         after = self._finished.state
         metrics: dict[str, Any] = {"weights": [float(w) for w in after.weights]}
         if self._finished.report is not None:
@@ -150,7 +156,7 @@ class Strategy(FlowerStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nodes evaluate nothing: the server has test examples."""
+        """Nothing here: `evaluate` asks the nodes itself, in the rounds that the setting evaluates."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -208,7 +214,7 @@ class Strategy(FlowerStrategy):
         self._observer.start(self.job.label, self.job.plan.rounds, self.execution.done)
         try:
             result = super().start(
-                Prompt(grid),
+                Prompt(grid, lambda asked: quorum_of(self.job.plan.screening, asked), self.engine.arrivals),
                 initial_arrays if fresh and initial_arrays is not None else self.initial_arrays(),
                 self.rounds_left if num_rounds is None else min(num_rounds, self.rounds_left),
                 self.patience.reply if timeout is None else timeout,
@@ -252,10 +258,42 @@ class Strategy(FlowerStrategy):
                 case FedHVError():
                     raise event
 
+    def _noise_matches(self, call: Call) -> bool:
+        """Whether as many clients count as a wrapper's noise was made for; else the round is dropped.
+
+        Flower's wrappers noise a mean of `num_sampled_clients` updates. A mean of fewer depends more on each of them
+        than that noise hides.
+        """
+        assert self._finished is not None
+        taken, wanted = len((self._finished.cohort or {}).get("taken", ())), self.job.plan.participants
+        if taken < wanted:
+            self._observer.message(
+                f"Round {self._finished.number}: {taken} of {wanted} replies count, and the wrapper's noise is for "
+                f"{wanted}. The round is dropped."
+            )
+            self._finished = None
+        return taken >= wanted
+
     def _open_messages(self) -> dict[int, Message]:
         if self._open is None:
             raise FedHVError(f"Method '{self.job.method.label}' trains nobody in a round; a strategy needs it to.")
         return self._open[1]
+
+    def _evaluated(self, model: Tensor, number: int) -> tuple[Evaluation | None, Mapping[str, Any] | None]:
+        """The model after a round: here where there are test examples, and at the nodes where they hold out some."""
+        run = evaluated(self.engine.layout, self.engine.population, self.job.plan, model, number - 1)
+        answer: Any = None
+        while True:
+            try:
+                event = run.send(answer)
+            except StopIteration as end:
+                found: tuple[Evaluation | None, Mapping[str, Any] | None] = end.value
+                return found
+            if isinstance(event, Call):
+                answer = self.engine.ask(event)
+            else:
+                assert isinstance(event, Assess)
+                answer = self.engine.evaluate(event.model, event.reference)
 
     def _settle(self, arrays: ArrayRecord) -> FinishedRound | None:
         """Record the round that is over, with the model that came out of it in the end."""
@@ -264,15 +302,17 @@ class Strategy(FlowerStrategy):
         finished, self._finished = self._finished, None
         plan = self.job.plan
         model = model_of(arrays, self.engine.layout)
-        evaluation: Evaluation | None = None
-        if plan.evaluates(finished.number):
-            evaluation = self.engine.evaluate(model, plan.evaluation_reference)
+        evaluation, validation = (
+            self._evaluated(model, finished.number) if plan.evaluates(finished.number) else (None, None)
+        )
+        if evaluation is not None:
             check_explosion(evaluation, self.execution.baseline, plan.explosion, finished.number)
         finished = replace(
             finished,
             state=replace(finished.state, model=model),
             seconds=round(time.perf_counter() - self._began, 6),
             evaluation=evaluation,
+            validation=validation,
         )
         self.execution.record(finished)
         self._observer.round(finished)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedhv.engines.accounting import gaussian_epsilon
 from fedhv.engines.privacy import ReportPrivacy, spent
 from fedhv.engines.rehearsal import rehearse
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import Deployment, write_app
 from fedhv.flower.engine import over_flower
+from fedhv.flower.owners import write_owners
 from fedhv.flower.roster import Patience
 from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.runs.config import Setting, load_setting
@@ -119,7 +122,30 @@ def up(order: Order, observer: Observer | None = None) -> Run:
                 raise
     except KeyboardInterrupt:
         raise Interrupted(f"Stopped after round {watch.done()} of {setting.training.rounds}.") from None
+    if order.reports is not None and order.reports.noise > 0:
+        observer.message(what_was_spent(order.reports, order.out))
     return read_finished(order.out)
+
+
+def what_was_spent(reports: ReportPrivacy, out: Path, delta: float = 1e-5) -> str:
+    """What the reports that were asked for have really spent, of the client that spent most; exact, not a bound.
+
+    Every request counts, answered or not, in all attempts and in the calibration. An evaluation at the nodes is two
+    releases: losses and scores.
+    """
+    counts: Counter[int] = Counter()
+    for folder in (out, *sorted((out / "calibration").glob("seed*"))):
+        for played in read_history(folder):
+            counts.update((played.cohort or {}).get("asked", ()))
+            found = played.validation or {}
+            counts.update(dict.fromkeys(found.get("clients", {}).get("client", ()), 2))
+            counts.update({refusal["client"]: 2 for refusal in found.get("refused", ())})
+    client, most = counts.most_common(1)[0]
+    epsilon = gaussian_epsilon({reports.noise: most}, delta)
+    return (
+        f"Reports: in the rounds that are recorded client {client} was asked most, for {most} noised releases: "
+        f"ε = {epsilon:.3g} at δ = {delta:g} towards the server."
+    )
 
 
 def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, observer: Observer) -> None:
@@ -127,9 +153,12 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
     path = deployment.home / "setting.toml"
     path.write_text(toml.write(toml.as_tables(setting)), encoding="utf-8")
     missing: set[str] = set()
+    roster = deployment.home / "roster.toml" if deployment.owners else None
+    if roster is not None:
+        write_owners(roster, deployment.owners)
     for attempt in range(1 + RESTARTS):
         control = Control(deployment.home / f"control-{attempt}")
-        run = deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control)))
+        run = deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control, roster)))
         submitted = time.monotonic()
         while (outcome := control.outcome()) is None and not control.died():
             time.sleep(LOOKS)
@@ -161,7 +190,7 @@ def _tell(control: Control, watch: _Watch, observer: Observer) -> None:
         observer.runs(watch.progress())
 
 
-def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
+def _config(order: Order, setting: Path, control: Control, roster: Path | None) -> dict[str, object]:
     """The app's run configuration; its processes run elsewhere, so all paths are absolute."""
     reference, data = order.reference or "", order.data or ""
     if reference and Path(reference).is_file():
@@ -178,6 +207,7 @@ def _config(order: Order, setting: Path, control: Control) -> dict[str, object]:
         "node-seconds": order.patience.nodes,
         "report-clip": order.reports.clip if order.reports else 0.0,
         "report-noise": order.reports.noise if order.reports else 0.0,
+        "roster": str(roster or ""),
         "control": str(control.folder),
     }
 
@@ -198,13 +228,16 @@ def _say_what_is_spent(
     seeds = len(rule.seeds) if calibrates else 0
     before, attempts, again = rule.rounds * seeds, setting.server.attempts, RESTARTS * max(1, seeds)
     asked = (before + rounds + again) * attempts
+    if setting.federation.validation:  # losses and scores of held-out examples, as often as models are evaluated
+        every = setting.evaluation.every
+        asked += 2 * ((rounds // every if every else 0) + 1 + seeds + again)
     cost = spent(reports, rounds=asked, participants=nodes, clients=nodes)
     observer.message(
         f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
         f"{f', after {before} rounds of calibration' if before else ''}) at most ε = {cost.to_server:.3g} towards the "
         f"server, and so towards anybody, at δ = {cost.delta:g}. This counts {asked} reports of a client: one in every "
         f"round, with all attempts that a round has (`server.attempts` = {attempts}) and {again} rounds that "
-        "restarts of the server may repeat."
+        f"restarts of the server may repeat{'; an evaluation counts as two' if setting.federation.validation else ''}."
     )
 
 

@@ -38,13 +38,19 @@ PROTOCOL = 2
 HELLO = "query.hello"
 """The first message to every node: who are you, and do we speak the same language?"""
 
-TRAIN, EXCHANGE = "train", "train.exchange"
-"""The types of messages: local training, and everything else that a method asks."""
+TRAIN, EXCHANGE, EVALUATE = "train", "train.exchange", "evaluate"
+"""The types of messages: local training, everything else that a method asks, and evaluation."""
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
 LONGEST_OBJECTION = 400
 """Characters of what is said about a record."""
+
+HEADERS, REST = 4096, 65_536
+"""Bytes that a reply may have beside its numbers: for every array, and for all other records together."""
+
+LONGEST_NAME = 64
+"""Characters of a node's name."""
 
 
 class Malformed(Exception):
@@ -63,7 +69,7 @@ class Malformed(Exception):
 
 def message_type(request: Request) -> str:
     """The type of the message that carries a request."""
-    return TRAIN if request.trains else EXCHANGE
+    return TRAIN if request.trains else EVALUATE if request.evaluates else EXCHANGE
 
 
 def encode_request(
@@ -153,7 +159,11 @@ def encode_reply(request: Request, reply: Reply, layout: Layout) -> RecordDict:
 
 
 def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply:
-    """What a client answered to this request; raises `Malformed` where the records do not hold it."""
+    """What a client answered to this request; raises `Malformed` where the records do not hold it.
+
+    Sizes come first: nothing is parsed or copied of a reply that holds more than was asked for.
+    """
+    check_size(request, content, layout)
     small, found = _small(request), {}
     for name, shape in request.wire_shapes(layout).items():
         if name not in small:
@@ -163,6 +173,31 @@ def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply
         if (numbers := metrics.get(name)) is not None:
             found[name] = _numbers(numbers, math.prod(request.reply_shapes(layout)[name]), name)
     return request.from_wire(found, layout)
+
+
+def check_size(request: Request, content: RecordDict, layout: Layout) -> None:
+    """Refuse a reply with arrays that nobody asked for, or with more bytes than an answer can have."""
+    small = _small(request)
+    expected = {name: shape for name, shape in request.wire_shapes(layout).items() if name not in small}
+    for name, record in content.array_records.items():
+        for key, array in record.items():
+            if name != ARRAYS or key not in expected:
+                raise Malformed(f"an array '{key}' in '{name}' that was not asked for")
+            most = 8 * math.prod(expected[key]) + HEADERS  # numbers may be double
+            if len(array.data) > most:
+                raise Malformed(f"{key} of {len(array.data)} bytes instead of at most {most}")
+    others: list[Any] = [*content.metric_records.items(), *content.config_records.items()]
+    rest = sum(_bytes(value) for name, record in others for value in (name, *record.keys(), *record.values()))
+    most = REST + 16 * layout.tasks * len(small)
+    if rest > most:
+        raise Malformed(f"{rest} bytes of metrics and settings instead of at most {most}")
+
+
+def _bytes(value: Any) -> int:
+    """About what a value of a record takes."""
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value)) if value and isinstance(value[0], str | bytes) else 8 * len(value)
+    return len(value) if isinstance(value, str | bytes) else 8
 
 
 def _small(request: Request) -> set[str]:
@@ -219,10 +254,11 @@ def hello() -> RecordDict:
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a node is: the partition that it holds, and how many examples and labels that has."""
+    """Who a node is: the partition that it holds, how many examples and labels that has, and what it calls itself."""
 
     partition: int
     holding: Holding
+    name: str = ""
 
 
 def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordDict:
@@ -231,6 +267,8 @@ def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordD
     about["examples"] = who.holding.examples
     if layout.norm != "refuse":
         about["norm"] = layout.norm
+    if who.name:
+        about["name"] = who.name
     if who.holding.labels is not None:
         about["labels"] = list(who.holding.labels)
     return RecordDict({CONFIG: ConfigRecord(_language() | about)})
@@ -260,15 +298,16 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
     examples = _take(config, "examples", int)
     if examples < 1:
         raise Malformed(f"`examples` of {examples}")
+    partition, name = _take(config, "partition", int), printable(str(config.get("name", "")))[:LONGEST_NAME]
     labels: Any = config.get("labels")
     if labels is None:
-        return Introduction(_take(config, "partition", int), Holding(examples))
+        return Introduction(partition, Holding(examples), name)
     if not layout.partial:
         raise Malformed("labels are missing there, which is not expected here; set `missing_labels` in the Server")
     whole = isinstance(labels, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in labels)
     if not whole or len(labels) != len(tasks) or not all(0 <= n <= examples for n in labels) or not any(labels):
         raise Malformed(f"labels of {labels!r} for {len(tasks)} tasks and {examples} examples")
-    return Introduction(_take(config, "partition", int), Holding(examples, tuple(labels)))
+    return Introduction(partition, Holding(examples, tuple(labels)), name)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fedhv.problem.augmentation import Augmentation
 from fedhv.problem.checking import check_tasks, checked
 from fedhv.problem.clients import Clients
 from fedhv.problem.examples import Collate, Examples
+from fedhv.problem.holdout import check_validation, hold_out
 from fedhv.problem.joining import as_examples, join
 from fedhv.problem.missing import check_labels, check_test_labels, whole_classes, with_whole_classes
 from fedhv.problem.norm_policy import Norm, check_norm
@@ -33,7 +34,7 @@ class Benchmark:
             `requires_grad=False` are not trained.
         tasks: The m objectives, in the order of the model's outputs.
         train: All training examples.
-        test: The examples that evaluation uses.
+        test: The examples that evaluation uses; None where clients evaluate on examples that they hold out.
         prepare: Maps stored inputs to the model's inputs (normalisation), batch by batch on the device. Inputs of
             several parts are a tuple or dict in both.
         augment: Applied to training minibatches only.
@@ -50,7 +51,7 @@ class Benchmark:
     model: Callable[[], nn.Module]
     tasks: tuple[Task, ...]
     train: Examples
-    test: Examples
+    test: Examples | None
     prepare: Callable[[Inputs], Inputs] | None = None
     augment: Augmentation | None = None
     heads: tuple[str, ...] | None = None
@@ -73,14 +74,22 @@ class Benchmark:
         if len(set(names)) < len(names):
             raise InputError(f"Problem '{self.name}' should name every task differently. Found {names}.")
         for split, words in (("train", "training"), ("test", "test")):
-            object.__setattr__(self, split, checked(self.name, words, getattr(self, split), self.tasks))
+            if getattr(self, split) is not None:
+                object.__setattr__(self, split, checked(self.name, words, getattr(self, split), self.tasks))
 
 
 @dataclass(frozen=True)
 class Problem(Benchmark):
-    """A benchmark with its clients."""
+    """A benchmark with its clients.
+
+    Attributes:
+        clients: Which training examples each client trains on.
+        validation: Which of the training examples each client holds out, to evaluate models on them; None where clients
+            evaluate nothing. A client may hold out none.
+    """
 
     clients: Clients = field(default_factory=lambda: Clients.of([]))
+    validation: Clients | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +105,14 @@ class Problem(Benchmark):
         if low < 0 or high >= len(self.train):
             raise InputError(f"Clients should hold indices from 0 to {len(self.train) - 1}. Found {low} to {high}.")
         check_labels(self.name, self.tasks, self.train.labelled, self.clients)
-        if self.clients.complete:
+        if self.validation is not None:
+            check_validation(self.name, self.clients, self.validation, len(self.train))
+        if self.test is None and self.validation is None:
+            raise InputError(
+                f"Problem '{self.name}' should have test examples, or clients that hold out examples. Found neither; "
+                "give `test` or `validation`."
+            )
+        if self.clients.complete and self.test is not None:
             check_test_labels(self.name, self.tasks, self.test.labelled)
 
     @classmethod
@@ -111,9 +127,10 @@ class Problem(Benchmark):
         model: Callable[[], nn.Module],
         tasks: Sequence[Task],
         clients: Sequence[Any],
-        test: Any,
+        test: Any = None,
         name: str = "custom",
         collate: Collate | None = None,
+        validation: float = 0.0,
         **options: Any,
     ) -> Problem:
         """Your own problem from the clients' arrays. Large arrays and arrays on disk are not copied.
@@ -123,9 +140,10 @@ class Problem(Benchmark):
             tasks: The objectives, in the order of the outputs.
             clients: For every client its inputs and a list of m target arrays (None for a task without labels), or its
                 `Examples`, or its torch `Dataset`.
-            test: The same for evaluation.
+            test: The same for evaluation; None where clients evaluate alone.
             name: The problem's name in tables.
             collate: Makes a minibatch from a list of single examples' inputs, as in `Examples.of`.
+            validation: The share of its examples that every client holds out and evaluates models on.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Example:
@@ -136,16 +154,21 @@ class Problem(Benchmark):
         parts = [as_examples(f"client {k}'s examples", each, collate, large=0) for k, each in enumerate(clients)]
         if not parts:
             raise InputError(f"Problem '{name}' should have at least one client. Found none.")
-        *parts, test = with_whole_classes(tasks, [*parts, as_examples("the test examples", test, collate)])
+        tested = [] if test is None else [as_examples("the test examples", test, collate)]
+        whole = with_whole_classes(tasks, [*parts, *tested])
+        parts, test = whole[: len(parts)], None if test is None else whole[-1]
         parts = [checked(name, f"client {k}'s", part, tasks) for k, part in enumerate(parts)]
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        own = Clients(np.arange(int(offsets[-1]), dtype=np.int64), offsets)
+        held = hold_out(own, validation) if validation else None
         return cls(
             name=name,
             model=model,
             tasks=tasks,
             train=join(name, tasks, parts),
             test=test,
-            clients=Clients(np.arange(int(offsets[-1]), dtype=np.int64), offsets),
+            clients=own if held is None else held[0],
+            validation=None if held is None else held[1],
             **options,
         )
 

@@ -21,6 +21,8 @@ class Clients:
 
     complete: ClassVar[bool] = True
     """Whether these are all clients of the federation. Then every task must have labels."""
+    elsewhere: ClassVar[bool] = False
+    """Whether no example of any client is here, not even one to try the model on."""
 
     @classmethod
     def of(cls, lists: Sequence[Any]) -> Clients:

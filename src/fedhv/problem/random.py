@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     FAULTS = 10
     PRIVACY = 11
     MISSING = 12
+    VALIDATION = 13
     METHOD = 16
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.counter import keys
-from fedhv.problem.labels import Holding, example_losses, holding, labels_at
+from fedhv.problem.labels import Holding, example_losses, example_scores, holding, label_counts, labels_at
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -109,6 +109,14 @@ class Client(Worker):
             return lambda theta: gradient
         return lambda theta: entries.with_statistics(gradient, theta)
 
+    def assessed(self, theta: Tensor, batch: Examples) -> Tensor:
+        """Every task's summed loss, summed score and labels at θ, in evaluation mode, 3 × m in double precision."""
+        tasks = self.problem.tasks
+        outputs = self.network(theta, batch.inputs, training=False)
+        losses = [loss.double().sum() for loss in example_losses(tasks, outputs, batch)]
+        scores = [score.double().sum() for score in example_scores(tasks, outputs, batch)]
+        return torch.cat([torch.stack([*losses, *scores]), label_counts(tasks, batch)]).view(3, len(tasks))
+
     # --- the examples of client k -------------------------------------------------------------------------
 
     def batch(self, positions: np.ndarray, k: int, draws: np.ndarray | None = None) -> Examples:
@@ -148,6 +156,17 @@ class Client(Worker):
                 batch = self.batch(positions[start : start + CHUNK], k)
                 total += self.example_losses(theta, batch, training=False).double().sum(dim=1)
         return (total / len(positions)).float().cpu()
+
+    def assess(self, theta: Tensor, k: int) -> Tensor:
+        """Summed losses, summed scores and labels of the examples that client k holds out, 3 × m."""
+        total = torch.zeros(3, self.layout.tasks, dtype=torch.float64, device=self.device)
+        out = self.problem.validation
+        mine = np.empty(0, np.int64) if out is None else out[k]
+        with torch.no_grad():
+            for start in range(0, len(mine), CHUNK):
+                index = torch.from_numpy(mine[start : start + CHUNK]).to(self.device)
+                total += self.assessed(theta, self.ready(self.train_examples[index]))
+        return total
 
     def descend(self, work: Descend, me: Member) -> Tensor:
         """Δθ_k after K steps on the weighted loss."""

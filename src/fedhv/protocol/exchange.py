@@ -17,6 +17,7 @@ from torch import Tensor
 from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.comparing import outliers, robust_mean, update_norm
 from fedhv.protocol.fields import TensorField, tensor_fields
 from fedhv.protocol.intake import Intake
 from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
@@ -101,6 +102,9 @@ class Collector:
         self._stacks: dict[str, list[Tensor]] = {name: [] for name, f in self._fields.items() if f.combine == "each"}
         self._each: list[ClientReply] = []
         self._taken: list[int] = []
+        self._waiting: list[tuple[list[int], list[Reply]]] = []
+        self._robust: dict[str, list[Tensor]] = {}
+        self._norms: dict[int, float] = {}
         self.refused: list[Refusal] = []
 
     def take(self, client: int, reply: Reply) -> None:
@@ -138,13 +142,40 @@ class Collector:
         return [(self._fields[name], rows([getattr(reply, name) for reply in replies])) for name in held]
 
     def _keep(self, clients: Sequence[int], replies: Sequence[Reply]) -> None:
+        """Take replies that are good by themselves; those that are compared with others wait for these."""
+        if not clients:
+            return
+        screening = self._call.intake.screening
+        if self._call.intake.norms or screening.compares:
+            found = {k: update_norm(self._fields, reply) for k, reply in zip(clients, replies, strict=True)}
+            self._norms |= {k: norm for k, norm in found.items() if norm is not None}
+        if screening.compares and self._call.request.trains:
+            # An engine may use the memory of a reply again, as worker processes do.
+            self._waiting.append((list(clients), [_copied(reply) for reply in replies]))
+        else:
+            self._sum(clients, replies)
+
+    def _compare(self) -> None:
+        """Leave out who is far from the others, and sum up the rest as if they had come in like this."""
+        replies = {k: reply for some in self._waiting for k, reply in zip(*some, strict=True)}
+        self.refused += outliers(self._call.intake.screening, self._fields, self._norms, replies)
+        out = {refusal.client for refusal in self.refused}
+        for clients, answers in self._waiting:
+            kept = [j for j, k in enumerate(clients) if k not in out]
+            self._sum([clients[j] for j in kept], [answers[j] for j in kept])
+        self._waiting.clear()
+
+    def _sum(self, clients: Sequence[int], replies: Sequence[Reply]) -> None:
         if not clients:
             return
         self._taken += clients
+        robust = self._call.request.trains and self._call.intake.screening.aggregate != "mean"
         for name, about in self._fields.items():
             values = [value for reply in replies if (value := getattr(reply, name)) is not None]
             if about.combine == "each":
                 self._stacks[name] += values
+            elif robust:
+                self._robust.setdefault(name, []).extend(values)
             elif values and self._shares is None:
                 self._total(name).add_(values[0] if len(values) == 1 else rows(values).sum(dim=0))
             elif values and self._shares is not None:
@@ -164,6 +195,7 @@ class Collector:
 
     def replies(self) -> Replies:
         """The combined replies."""
+        self._compare()
         call = self._call
         cohort = replace(call.cohort, clients=self._taken) if self.refused else call.cohort
         means = {name: self._mean(name) for name in self._fields if self._averaged(name)}
@@ -180,6 +212,7 @@ class Collector:
             each=tuple(self._each),
             shares=shares,
             statistics=self._statistics(means, shares),
+            norms={k: norm for k, norm in self._norms.items() if call.intake.norms},
         )
         return call.request.replies(answers)
 
@@ -196,11 +229,21 @@ class Collector:
 
     def _mean(self, name: str) -> Tensor:
         """The mean over clients; parameters in which no client has a share do not move."""
+        if values := self._robust.get(name):
+            return self._robust_mean(name, rows(values))
         total = self._total(name)
         if self._shares is None:
             return total.div_(max(1, len(self._taken)))
         count = self._counts.get(name, torch.zeros(()))
         return torch.where(count > 0, total / count, torch.zeros_like(total)) if self._taken else total
+
+    def _robust_mean(self, name: str, stack: Tensor) -> Tensor:
+        screening, there = self._call.intake.screening, None
+        assert screening.aggregate != "mean"
+        if self._shares is not None:  # a head is combined over the clients that trained it, all alike
+            holdings = [self._holding(k) for k in self._taken]
+            there = self._shares.of(self._fields[name], self._layout, holdings, stack) > 0
+        return robust_mean(stack, screening.aggregate, screening.trim, there)
 
     def _averaged(self, name: str) -> bool:
         return self._fields[name].combine == "mean" and self._call.request.asks_for(name, self._layout)

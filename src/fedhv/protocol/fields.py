@@ -31,7 +31,8 @@ class TensorField:
         known: Whether clients have it already; then it is neither sent nor counted.
         combine: For a reply: "mean" over clients, summed as replies arrive, or "each" for one row per client.
         screened: Whether the server checks shape and finiteness; otherwise the request's `objection` does.
-        bound: The server's bound that applies to it: that of updates, of reported losses, of counts, or none.
+        bound: The server's bound that applies to it: that of updates, of reported losses, of scores in [0, 1], of
+            counts, or none.
         corruptible: Whether a fault that scales a reply scales this tensor.
     """
 
@@ -41,7 +42,7 @@ class TensorField:
     known: bool = False
     combine: Literal["mean", "each"] = "mean"
     screened: bool = True
-    bound: Literal["update", "report", "count"] | None = None
+    bound: Literal["update", "report", "score", "count"] | None = None
     corruptible: bool = True
 
     def shape(self, layout: Layout) -> Shape:

@@ -20,6 +20,8 @@ class Intake:
     faults: Faults = NO_FAULTS
     attempt: int = 0
     average: Average = "clients"
+    norms: bool = False
+    """Whether the norm of every update is recorded."""
 
     def fault(self, cohort: Cohort, client: int) -> Fault | None:
         """The fault of a client in this round."""

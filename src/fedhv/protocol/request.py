@@ -77,6 +77,7 @@ class Replies:
         shares: How much each client's answer about each task counts, M × m; None where all count alike.
         statistics: The mean change of the model's running statistics, d numbers that are zero elsewhere; None where the
             model has none in θ or nobody trained.
+        norms: The norm of every update, by client, where that was asked for or is needed.
     """
 
     cohort: Cohort
@@ -87,6 +88,7 @@ class Replies:
     each: tuple[ClientReply, ...] = field(default=(), kw_only=True)
     shares: Tensor | None = field(default=None, kw_only=True)
     statistics: Tensor | None = field(default=None, kw_only=True)
+    norms: Mapping[int, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def present(self) -> Tensor:
@@ -111,12 +113,14 @@ class Request(ABC):
         name: Its name on the wire: short for the package's own requests, otherwise module and class.
         reply: The class of a client's reply.
         trains: Whether clients train for it. Simulated crashes and delays happen in these exchanges.
+        evaluates: Whether clients evaluate a model on what they hold out.
         each: Whether the server keeps every reply in addition to the mean; a field if a method can choose it.
     """
 
     name: ClassVar[str] = ""
     reply: ClassVar[type[Reply]]
     trains: ClassVar[bool] = False
+    evaluates: ClassVar[bool] = False
     each: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:

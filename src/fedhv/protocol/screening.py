@@ -7,9 +7,10 @@ at least `min_replies` of them. Otherwise the round is repeated, at most `attemp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedhv.protocol.fields import Shape, TensorField, tensor_fields
 from fedhv.support.errors import FedHVError, InputError
@@ -39,12 +40,27 @@ class Screening:
         attempts: How often a round is tried before the run stops.
         max_update: The largest norm of an update; None accepts any finite one.
         max_report: The largest reported loss; None accepts any finite one.
+        outlier: An update whose norm is more than so many times the median of its cohort is refused; None takes any.
+            With fewer than three replies there is no majority to compare with, and nothing is refused. On Flower it is
+            10 unless it is set; inf takes any there too.
+        report_outlier: The same of every reported loss, task by task.
+        aggregate: How updates are combined: their "mean", or coordinate by coordinate their "median" or "trimmed" mean.
+        trim: Of "trimmed": the share of updates that is cut at either end.
+        quorum: On Flower, an exchange waits `grace` seconds longer once so many replies are there: a whole number, or a
+            share of those who were asked. None waits for all, up to the deadline.
+        grace: Seconds that an exchange goes on after its quorum.
     """
 
     min_replies: int = 1
     attempts: int = 3
     max_update: float | None = None
     max_report: float | None = None
+    outlier: float | None = None
+    report_outlier: float | None = None
+    aggregate: Literal["mean", "median", "trimmed"] = "mean"
+    trim: float = 0.1
+    quorum: float | None = None
+    grace: float = 10.0
 
     def __post_init__(self) -> None:
         for name in ("min_replies", "attempts"):
@@ -55,6 +71,38 @@ class Screening:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"`{name}` should be positive. Found `{name} = {value}`.")
+
+        for name in ("outlier", "report_outlier"):
+            value = getattr(self, name)
+            if value is not None and not value > 1:
+                raise InputError(f"`{name}` should be more than 1. Found `{name} = {value}`.")
+        if self.aggregate not in ("mean", "median", "trimmed"):
+            raise InputError(
+                f"`server.aggregate` should be 'mean', 'median' or 'trimmed'. Found `aggregate = {self.aggregate!r}`."
+            )
+        if not 0 <= self.trim < 0.5:
+            raise InputError(f"`server.trim` should be in [0, 0.5). Found `trim = {self.trim}`.")
+        if self.quorum is not None and not (0 < self.quorum < 1 or (self.quorum >= 1 and self.quorum % 1 == 0)):
+            raise InputError(
+                "`quorum` should be a whole number of replies, or a share of those who are asked in (0, 1). "
+                f"Found `quorum = {self.quorum}`."
+            )
+        if not 0 <= self.grace < float("inf"):
+            raise InputError(f"`grace` should be a finite number of seconds from 0. Found `grace = {self.grace}`.")
+
+    @property
+    def compares(self) -> bool:
+        """Whether replies are judged by those of the others, so that all of them have to be there first."""
+        return self.aggregate != "mean" or any(
+            bound is not None and bound < float("inf") for bound in (self.outlier, self.report_outlier)
+        )
+
+    def enough(self, asked: int) -> int | None:
+        """After how many replies an exchange with so many clients may close; None where it waits for all."""
+        if self.quorum is None:
+            return None
+        wanted = math.ceil(self.quorum * asked - 1e-9) if self.quorum < 1 else int(self.quorum)
+        return min(asked, max(wanted, self.min_replies))
 
     def objection(self, request: Request, layout: Layout, reply: Reply) -> str | None:
         """Why a reply is refused, in a few words; None if it is accepted."""
@@ -97,6 +145,8 @@ class Screening:
             return f"an update of norm {norm:.3g}" if norm > self.max_update else None
         if about.bound == "count" and bool((value < 0).any()):
             return "a negative number of labels"
+        if about.bound == "score" and bool(((value < 0) | (value > 1)).any()):
+            return "a score outside [0, 1]"
         if about.bound == "report":
             if bool((value < 0).any()):
                 return "a negative loss in the report"
@@ -112,8 +162,10 @@ class Screening:
         if about.bound == "update" and self.max_update is not None:
             norms = torch.linalg.vector_norm(stack, dim=-1).reshape(len(stack), -1).amax(dim=1)
             flags |= ~(norms < 0.999 * self.max_update)
-        if about.bound in ("report", "count"):
+        if about.bound in ("report", "score", "count"):
             flags |= (stack < 0).flatten(1).any(dim=1)
+            if about.bound == "score":
+                flags |= (stack > 1).flatten(1).any(dim=1)
             if about.bound == "report" and self.max_report is not None:
                 flags |= (stack > self.max_report).flatten(1).any(dim=1)
         return flags

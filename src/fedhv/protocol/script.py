@@ -135,6 +135,10 @@ class Worker(ABC):
         """The m mean losses of client k at θ, in evaluation mode, on these of its examples."""
 
     @abstractmethod
+    def assess(self, theta: Tensor, k: int) -> Tensor:
+        """Summed losses, summed scores and labels of the examples that client k holds out, 3 × m."""
+
+    @abstractmethod
     def descend(self, work: Descend, me: Member) -> Tensor:
         """Δθ_k after local training."""
 
@@ -166,6 +170,17 @@ class Losses(Computation):
     def alone(self, worker: Worker, me: Member) -> Tensor:
         """F̂_k."""
         return worker.losses(me.own(self.at), self.on, me.client)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut(Computation):
+    """Every task's summed loss, summed score and labels at a model on the examples that the client holds out, 3 × m."""
+
+    at: Tensor
+
+    def alone(self, worker: Worker, me: Member) -> Tensor:
+        """The three sums."""
+        return worker.assess(self.at, me.client)
 
 
 @dataclass(frozen=True, eq=False)

@@ -118,7 +118,8 @@ def single_tasks(problem: Problem) -> list[Problem]:
 
 
 def _single(problem: Problem, i: int) -> Problem:
-    train, test = (_of_task(examples, i) for examples in (problem.train, problem.test))
+    train = _of_task(problem.train, i)
+    test = None if problem.test is None else _of_task(problem.test, i)
     held = list(problem.clients)
     if train.labelled is not None and train.labelled[0] is not None:
         there = rows(train.labelled[0]).numpy()

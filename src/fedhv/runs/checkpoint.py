@@ -47,6 +47,33 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
 
 
+def kept_checkpoint(folder: Path, round: int) -> Path:
+    """Where the checkpoint after a round is kept for good, where the setting asks for that."""
+    return folder / f"checkpoint-{round:06d}.safetensors"
+
+
+def keep_checkpoint(folder: Path, round: int) -> None:
+    """Keep a copy of the newest checkpoint, which is that of this round."""
+    write_atomic(kept_checkpoint(folder, round), (folder / NAME).read_bytes())
+
+
+def go_back(folder: Path, round: int) -> None:
+    """Make the kept checkpoint of a round the newest one; a run that is resumed goes on from there."""
+    path = kept_checkpoint(folder, round)
+    if not path.exists():
+        there = sorted(int(each.stem.split("-")[1]) for each in folder.glob("checkpoint-[0-9]*.safetensors"))
+        found = ", ".join(map(str, there)) or "none; keep some with `record.checkpoints`"
+        raise InputError(f"{folder} should have a kept checkpoint of round {round}. Found rounds: {found}.")
+    content = path.read_bytes()
+    if hashlib.sha256(content[:-DIGEST]).digest() != content[-DIGEST:]:
+        raise InputError(f"The checkpoint {path} is corrupt: its checksum does not match.")
+    (folder / PREVIOUS).unlink(missing_ok=True)
+    write_atomic(folder / NAME, content)
+    for later in folder.glob("checkpoint-[0-9]*.safetensors"):
+        if int(later.stem.split("-")[1]) > round:
+            later.unlink()
+
+
 def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]:
     """The newest valid checkpoint of a run, and a note if a newer one is damaged; None if there is no checkpoint.
 

@@ -50,6 +50,7 @@ class FederationSettings:
         select: How cohorts are drawn: "uniform", or in proportion to the clients' "size".
         missing: The share of training labels that are hidden, for studies of missing labels.
         missing_by: Hide every "label" by itself, or all that a client has of a "task".
+        validation: The share of its examples that every client holds out and evaluates models on; 0 for none.
     """
 
     clients: int | None
@@ -63,6 +64,7 @@ class FederationSettings:
     select: Literal["uniform", "size"] = "uniform"
     missing: float = 0.0
     missing_by: Literal["label", "task"] = "label"
+    validation: float = 0.0
 
     def __post_init__(self) -> None:
         _at_least(1, self, "federation", "participants", *(["clients"] if self.clients is not None else []))
@@ -92,6 +94,8 @@ class FederationSettings:
             raise InputError(f"`federation.select` should be 'uniform' or 'size'. Found '{self.select}'.")
         if not 0 <= self.missing < 1:
             raise InputError(f"`federation.missing` should be in [0, 1). Found {self.missing}.")
+        if not 0 <= self.validation < 1:
+            raise InputError(f"`federation.validation` should be in [0, 1). Found {self.validation}.")
         if self.missing_by not in ("label", "task"):
             raise InputError(f"`federation.missing_by` should be 'label' or 'task'. Found '{self.missing_by}'.")
 
@@ -243,15 +247,58 @@ class Calibration:
             raise InputError(f"`calibration.seeds` should be whole numbers from 0. Found {list(self.seeds)}.")
 
 
+HARDENED_SERVER = {"outlier": 10.0, "report_outlier": 10.0}
+HARDENED_METHOD = {"aggregate": "trimmed", "trim": 0.2, "weight_cap": 0.8}
+"""What the profile "hardened" sets of the server and of methods that use reports."""
+
+
 @dataclass(frozen=True)
 class ServerSettings(Screening):
     """The server's bounds on replies, the number of replies that it needs, and its optimiser.
 
     Attributes:
         optimiser: The server's optimiser.
+        profile: "hardened" bounds what broken and hostile clients can do, wherever a bound is not set by hand: outliers
+            among updates and reported losses are refused, reports are combined by their trimmed mean, and no task
+            weight is larger than 0.8.
     """
 
     optimiser: ServerOptimiser = field(default_factory=ServerOptimiser)
+    profile: Literal["standard", "hardened"] = "standard"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.profile not in ("standard", "hardened"):
+            raise InputError(f"`server.profile` should be 'standard' or 'hardened'. Found '{self.profile}'.")
+        if self.profile == "hardened":
+            for name, value in HARDENED_SERVER.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, value)
+
+    def hardened(self, method: Method) -> Method:
+        """The method with the profile's bounds on reports and weights; as it is in the standard profile."""
+        if self.profile == "standard" or not {f.name for f in dataclasses.fields(method)} >= set(HARDENED_METHOD):
+            return method
+        defaults = {f.name: f.default for f in dataclasses.fields(method)}
+        mine: dict[str, Any] = {n: v for n, v in HARDENED_METHOD.items() if getattr(method, n) == defaults[n]}
+        return dataclasses.replace(method, **mine)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What histories have beside what they always have.
+
+    Attributes:
+        cohort: Who was asked in every round, whose answers were taken, and the norms of their updates. A federation
+            over Flower always records it.
+        checkpoints: Keep the checkpoint of every so many rounds, so that a run can go back to it; 0 keeps the last two.
+    """
+
+    cohort: bool = False
+    checkpoints: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(0, self, "record", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -264,6 +311,7 @@ class Setting:
         benchmark: One of the shipped benchmarks, or "package.module:function" that returns a `Benchmark`.
         server: The server's bounds on replies, the number of replies that it needs, and its optimiser.
         faults: Simulated client failures; none by default.
+        record: What histories have beside what they always have.
         references: Frozen references by name, as alternatives to a calibration.
         preferences: The importance of each task by name, for methods that take preferences.
         methods: The hyper-parameters of every method. A loss-only rule without learning rates has FedHV's; a rule of
@@ -279,6 +327,7 @@ class Setting:
     calibration: Calibration = field(default_factory=Calibration)
     server: ServerSettings = field(default_factory=ServerSettings)
     faults: Faults = NO_FAULTS
+    record: Recording = field(default_factory=Recording)
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     preferences: dict[str, float] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -290,18 +339,24 @@ class Setting:
                 f"{self.federation.participants}). Found {self.server.min_replies}."
             )
 
+        if self.server.aggregate != "mean" and self.federation.average != "clients":
+            raise InputError(
+                f"`server.aggregate = '{self.server.aggregate}'` counts all clients alike. Found `federation.average = "
+                f"'{self.federation.average}'`; set it to 'clients'."
+            )
+
     def method(self, name: str) -> Method:
         """A method with this setting's hyper-parameters; a rule without learning rates has those of its `rates_of`."""
         like = self.methods.get(method_class(name).rates_of, {})
         rates = {key: like[key] for key in ("server_lr", "local_lr") if key in like}
-        return make_method(name, rates | self.methods.get(name, {}))
+        return self.server.hardened(make_method(name, rates | self.methods.get(name, {})))
 
     def chosen(self, method: object) -> Method:
         """A method from its name or the object itself."""
         from fedhv.methods import Method
 
         if isinstance(method, Method):
-            return method
+            return self.server.hardened(method)
         if not isinstance(method, str):
             call = f" Write {method.__name__}()." if isinstance(method, type) else ""
             raise InputError(f"A method should be a name or an object such as FedHV(). Found {method!r}.{call}")
@@ -326,6 +381,7 @@ class Setting:
             screening=self.server,
             faults=self.faults,
             explosion=self.evaluation.explosion,
+            cohort=self.record.cohort,
         )
 
 

@@ -52,11 +52,12 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _of_problem(problem: Problem) -> Fingerprint:
+    test, held = problem.test, [each for each in (problem.clients, problem.validation) if each is not None]
     return {
         "inputs": digest_arrays(list(_arrays(problem.train.inputs))),
         "targets": digest_arrays([*_arrays(problem.train.targets), *_masks(problem.train)]),
-        "test": digest_arrays([*_arrays((problem.test.inputs, problem.test.targets)), *_masks(problem.test)]),
-        "clients": digest_arrays([problem.clients.indices, problem.clients.offsets]),
+        "test": digest_arrays([] if test is None else [*_arrays((test.inputs, test.targets)), *_masks(test)]),
+        "clients": digest_arrays([lists for each in held for lists in (each.indices, each.offsets)]),
         "model": _of_model(problem),
         "tasks": digest([(task.name, task.loss, task.score, task.outputs) for task in problem.tasks]),
         "preparation": digest(problem.prepare, problem.augment),

@@ -24,7 +24,7 @@ from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.preferences import with_preferences
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Kept
-from fedhv.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedhv.runs.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
 from fedhv.runs.fingerprint import fingerprint
 from fedhv.runs.folder import check_folder, open_folder
@@ -93,7 +93,9 @@ class Job:
     @property
     def plan(self) -> Plan:
         """The plan of the rounds."""
-        return self.setting.plan(self.method, self.seed)
+        plan, problem = self.setting.plan(self.method, self.seed), self.problem
+        validates = () if problem.validation is None else tuple(task.name for task in problem.tasks)
+        return self.choice.adapted(replace(plan, tests=problem.test is not None, validates=validates))
 
     @property
     def label(self) -> str:
@@ -276,8 +278,12 @@ class Execution:
         # No call in this statement: Ctrl-C comes before all of it or after.
         self.state, self.done, self.kept = finished.state, finished.number, kept
         due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
-        if due or self.done == self.job.plan.rounds:
+        every = self.job.setting.record.checkpoints
+        keeps = self.job.folder is not None and every > 0 and self.done % every == 0
+        if due or keeps or self.done == self.job.plan.rounds:
             self.save()
+        if keeps and self.job.folder is not None:
+            keep_checkpoint(self.job.folder, self.done)
 
     def save(self) -> None:
         """Write a checkpoint, if there is anything new."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedhv.benchmarks import load_benchmark
 from fedhv.problem.hiding import hide_labels
+from fedhv.problem.holdout import with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.runs.config import FederationSettings, Setting, Training, load_setting, override_setting
@@ -35,6 +36,7 @@ def resolve(
         problem = replace(what, norm=setting.training.norm)
     problem = with_policy(problem, setting)
     problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
+    problem = with_validation(problem, federation.validation, federation.seed)
     return setting, problem if init is None else warm_started(problem, init)
 
 

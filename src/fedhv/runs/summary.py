@@ -13,6 +13,7 @@ from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.reference import Reference
 from fedhv.simulation.record import Round
+from fedhv.support.errors import FedHVError
 from fedhv.support.jsonfile import Fields
 
 MACHINE = ("engine", "device", "precision", "torch")
@@ -208,7 +209,12 @@ def summarise(
     labels: Sequence[int] | None = None,
 ) -> Summary:
     """The final evaluation, the weights, the diagnostics of the reference, and the communication."""
-    final = next(round.evaluation for round in reversed(rounds) if round.evaluation is not None)
+    final = next((round.evaluation for round in reversed(rounds) if round.evaluation is not None), None)
+    if final is None:
+        raise FedHVError(
+            "The run has no evaluation: in no round that was evaluated did clients with held-out labels of every task "
+            "answer. Give the server test examples, or hold out examples of every task."
+        )
     down, up = sum(round.downlink_bytes for round in rounds), sum(round.uplink_bytes for round in rounds)
     seconds = sum(round.seconds for round in rounds)
     slack = [min(round.slack) for round in rounds if round.slack]

@@ -34,7 +34,10 @@ class Round:
         weights_kept: Whether the method kept its weights because the computed ones were invalid.
         refused: The clients that the server left out.
         attempts: The number of cohorts that were tried.
+        cohort: Who took part, where that is recorded: how many clients were there (`present`), who was `asked`, whose
+            answers were `taken`, and the `norms` of their updates.
         evaluation: The evaluation of the model after the round, if there was one.
+        validation: What clients found on the examples that they hold out, where they evaluated the model.
         extra: Other entries of the method or the engine.
     """
 
@@ -53,7 +56,9 @@ class Round:
     weights_kept: bool = False
     refused: tuple[Refusal, ...] = ()
     attempts: int = 1
+    cohort: Mapping[str, Any] | None = None
     evaluation: Evaluation | None = None
+    validation: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,6 +80,8 @@ class Round:
             seconds=found.number("seconds"),
             refused=tuple(_refusal(each) for each in found.objects("refused")) if "refused" in found else (),
             attempts=found.whole("attempts") if "attempts" in found else 1,
+            cohort=found.object("cohort").but(()) if "cohort" in found else None,
+            validation=found.object("validation").but(()) if "validation" in found else None,
             evaluation=Evaluation.read(found.object("evaluation")) if "evaluation" in found else None,
             **noted(record),
         )
@@ -97,7 +104,9 @@ class Round:
             "seconds": self.seconds,
             "refused": [refusal.as_dict() for refusal in self.refused] or None,
             "attempts": self.attempts if self.attempts > 1 else None,
+            "cohort": None if self.cohort is None else dict(self.cohort),
             "evaluation": self.evaluation.as_dict() if self.evaluation is not None else None,
+            "validation": None if self.validation is None else dict(self.validation),
         }
         return {key: value for key, value in record.items() if value is not None} | dict(self.extra)
 

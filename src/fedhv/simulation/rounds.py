@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, worst_task
 from fedhv.simulation.record import Round, noted
+from fedhv.simulation.validation import validate
 from fedhv.support.errors import FedHVError, InputError, diverged
 
 
@@ -50,6 +51,10 @@ class Plan:
         screening: The server's bounds on replies and the number of replies that it needs.
         faults: Simulated client failures.
         explosion: The run has diverged if a test loss exceeds this multiple of the first evaluation's largest.
+        cohort: Whether the history has who was asked, whose answers were taken, and the norms of their updates.
+        tests: Whether there are test examples.
+        validates: The tasks' names, where clients evaluate models on examples that they hold out; else empty. Without
+            test examples their evaluation takes the place of the test's.
     """
 
     rounds: int
@@ -65,6 +70,9 @@ class Plan:
     screening: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
     explosion: float = 1000.0
+    cohort: bool = field(default=False, kw_only=True)
+    tests: bool = field(default=True, kw_only=True)
+    validates: tuple[str, ...] = field(default=(), kw_only=True)
 
     def local_in(self, t: int) -> LocalTraining:
         """The local training in round t, counted from 0."""
@@ -118,6 +126,18 @@ class Tally:
     kept: Kept = field(default_factory=dict)
     statistics: Tensor | None = None
     """The mean change of running statistics in the attempt."""
+    present: int = 0
+    asked: list[int] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    norms: dict[int, float] = field(default_factory=dict)
+
+    def cohort(self) -> dict[str, Any]:
+        """Who took part: how many clients were there, who was asked, whose answers count, the norms of their updates.
+
+        A client that was asked in several attempts is in `asked` several times.
+        """
+        norms = [float(f"{self.norms[k]:.6g}") for k in self.taken if k in self.norms]
+        return {"present": self.present, "asked": self.asked, "taken": self.taken} | ({"norms": norms} if norms else {})
 
 
 Population = int | Callable[[], Sequence[int]]
@@ -155,9 +175,11 @@ def rounds(
         if not bool(state.weights.isfinite().all()):
             raise diverged(f"After round {t + 1} the task weights are")
         evaluation: Evaluation | None = None
+        validation: Mapping[str, Any] | None = None
         if plan.evaluates(t + 1):
-            evaluation = yield Assess(state.model, plan.evaluation_reference)
-            baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
+            evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
+            if evaluation is not None:
+                baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
         yield FinishedRound(
             number=t + 1,
             state=state,
@@ -170,6 +192,8 @@ def rounds(
             refused=tuple(tally.refused),
             attempts=tally.attempts,
             kept=tally.kept,
+            cohort=tally.cohort() if plan.cohort else None,
+            validation=validation,
             **_noted(method, state),
         )
 
@@ -180,6 +204,22 @@ def _noted(method: Method, state: State) -> dict[str, Any]:
         return noted(state.record)
     except ValueError as error:
         raise InputError(f"Method '{method.label}': in the State's record {error}.") from None
+
+
+def evaluated(
+    layout: Layout, population: Population, plan: Plan, model: Tensor, t: int
+) -> Generator[Event, Any, tuple[Evaluation | None, Mapping[str, Any] | None]]:
+    """The model after round t, from 0: on the test examples, and at the clients where these hold out examples."""
+    evaluation: Evaluation | None = None
+    if plan.tests:
+        evaluation = yield Assess(model, plan.evaluation_reference)
+    if not plan.validates:
+        return evaluation, None
+    place = plan.seed, t, plan.local_in(t)
+    found = yield from validate(layout, plan.validates, population, plan.screening, model, place)
+    if evaluation is None:
+        evaluation = found.overall(plan.evaluation_reference)
+    return evaluation, found.as_dict(plan.evaluation_reference)
 
 
 def _play(
@@ -195,15 +235,17 @@ def _play(
 ) -> Generator[Event, Any, State]:
     """Round t, repeated with new cohorts until there are enough replies; returns the state after it."""
     while True:
-        intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average)
+        intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average, plan.cohort)
         attempt, tally.attempts, tally.statistics = tally.attempts, tally.attempts + 1, None
         try:
             there = population if isinstance(population, int) else population()
+            tally.present = there if isinstance(there, int) else len(there)
             held = None
             if plan.select == "size":
                 assert sizes is not None, "cohorts by size need the clients' sizes"
                 held = sizes(range(there) if isinstance(there, int) else there)
             cohort = sample_cohort(plan.seed, t, there, plan.participants, plan.local_in(t), attempt, held)
+            tally.asked += cohort.clients
             conversation = method.conversation(state)
             check_conversation(method, conversation)
             memories = RoundMemories(everyone)
@@ -248,12 +290,14 @@ def _converse(
             request = check_request(conversation.send(replies), method)
         except StopIteration as end:
             after: State = end.value
+            tally.taken = list(cohort.clients)
             return after
         asked, (cohort, refused) = len(cohort), intake.present(request, cohort)
         if len(cohort):
             answered: Replies = yield Call(request, cohort, intake, memories)
             replies, cohort = answered, answered.cohort
             tally.statistics = tally.statistics if answered.statistics is None else answered.statistics
+            tally.norms |= answered.norms
             refused = [*refused, *answered.refused]
         asked -= sum(not refusal.asked for refusal in refused)
         tally.traffic += traffic(request, layout, asked, len(cohort) + sum(refusal.sent for refusal in refused))
@@ -264,6 +308,8 @@ def _converse(
 
 def _worst_task(state: State, plan: Plan) -> Generator[Event, Any, str]:
     """The task with the largest loss at the last good model, where a divergence most likely began."""
+    if not plan.tests:
+        return ""
     evaluation: Evaluation = yield Assess(state.model, plan.evaluation_reference)
     worst = worst_task(evaluation)
     return f"At the last good model task '{worst.name}' has the largest test loss, {worst.loss:.4g}."

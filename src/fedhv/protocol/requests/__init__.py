@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedhv.protocol.requests.continue_training import ContinueTraining
+from fedhv.protocol.requests.evaluate import Evaluate, EvaluateReplies, EvaluateReply
 from fedhv.protocol.requests.gram_terms import GramTermReplies, GramTerms, GramTermsReply
 from fedhv.protocol.requests.task_gradients import TaskGradientReplies, TaskGradients, TaskGradientsReply
 from fedhv.protocol.requests.task_updates import TaskUpdateReplies, TaskUpdates, TaskUpdatesReply
@@ -10,6 +11,9 @@ from fedhv.protocol.requests.train import Train, TrainReplies, TrainReply
 
 __all__ = [
     "ContinueTraining",
+    "Evaluate",
+    "EvaluateReplies",
+    "EvaluateReply",
     "GramTermReplies",
     "GramTerms",
     "GramTermsReply",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from fedhv.problem.problem import Benchmark, Clients
+from fedhv.problem.problem import Benchmark, Clients, Examples
 from fedhv.report.figures.drawing import WIDTH, drawing, panels, plain
 from fedhv.support.errors import InputError
 
@@ -78,7 +78,7 @@ def examples(benchmark: Benchmark) -> Figure:
 
 def images(benchmark: Benchmark, count: int) -> np.ndarray:
     """(n, height, width) or (n, height, width, 3) in [0, 1]."""
-    stored = benchmark.test[:count].inputs
+    stored = _shown(benchmark)[:count].inputs
     if not isinstance(stored, Tensor) or stored.ndim != 4 or stored.shape[1] not in (1, 3):
         raise InputError(f"The inputs of {benchmark.name} are no images.")
     inputs = stored.float().numpy()
@@ -91,9 +91,13 @@ def images(benchmark: Benchmark, count: int) -> np.ndarray:
     return pictures
 
 
+def _shown(benchmark: Benchmark) -> Examples:
+    return benchmark.train if benchmark.test is None else benchmark.test
+
+
 def _labels(benchmark: Benchmark, i: int) -> str:
     """The labels of a test image; empty for tasks with many binary labels."""
-    pairs = zip(benchmark.tasks, benchmark.test.targets, strict=True)
+    pairs = zip(benchmark.tasks, _shown(benchmark).targets, strict=True)
     parts = [f"{plain(task.name, 12)} {targets[i].item():g}" for task, targets in pairs if targets.ndim == 1]
     lines = [" · ".join(parts[k : k + 2]) for k in range(0, min(len(parts), 6), 2)]
     return "\n".join(lines) + (" …" if len(parts) > 6 else "")

@@ -1,0 +1,90 @@
+"""How far a federation's run is and who took part in its last round, read off its folder; how to end it or go back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhv.runs.checkpoint import go_back
+from fedhv.runs.record import MODEL, SUMMARY, read_run, read_summary
+from fedhv.support.errors import InputError, Interrupted
+from fedhv.support.files import locked, write_atomic
+
+STOP = "stop"
+"""A file of this name in a run's folder ends the run after the round that is being played."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands.
+
+    Attributes:
+        folder: Of the run.
+        state: "running", "finished" or "stopped".
+        done: Finished rounds.
+        planned: All rounds.
+        last: The last round of the history; empty where there is none.
+    """
+
+    folder: Path
+    state: str
+    done: int
+    planned: int | None
+    last: dict[str, Any]
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        made = [f"{self.folder}: {self.state}, round {self.done} of {self.planned or '?'}"]
+        cohort = self.last.get("cohort")
+        if cohort:
+            made.append(
+                f"last round: {cohort['present']} present, {len(cohort['asked'])} asked, {len(cohort['taken'])} taken"
+            )
+        for node in self.last.get("nodes", ()):
+            name = f" {node['name']}" if "name" in node else ""
+            taken = "taken" if cohort and node["client"] in cohort["taken"] else "left out"
+            seconds = f", {node['seconds']:g} s" if "seconds" in node else ""
+            made.append(f"  client {node['client']}: node {node['node']}{name}, {taken}{seconds}")
+        made += [f"  client {each['client']}: refused, {each['reason']}" for each in self.last.get("refused", ())]
+        return made
+
+
+def status(folder: Path) -> Status:
+    """Where the run in a folder stands."""
+    run = read_run(folder)
+    state = "running" if _in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
+    rounds = run.rounds
+    return Status(folder, state, len(rounds), run.planned, rounds[-1].as_dict() if rounds else {})
+
+
+def stop(folder: Path) -> None:
+    """Ask a running server to end after the round that it plays."""
+    read_run(folder)
+    if not _in_use(folder):
+        raise InputError(f"No server is running in {folder}. Nothing has to be stopped.")
+    write_atomic(folder / STOP, "")
+
+
+def back(folder: Path, round: int) -> None:
+    """Go back to the state after a round whose checkpoint was kept: the same run, started again, goes on there."""
+    read_run(folder)
+    with locked(folder):  # not under a running server
+        go_back(folder, round)
+        for name in (SUMMARY, MODEL):  # of a run that had ended
+            (folder / name).unlink(missing_ok=True)
+
+
+def check_stop(path: Path | None) -> None:
+    """The server's side: end where somebody asked for it; the request counts once."""
+    if path is not None and path.exists():
+        path.unlink(missing_ok=True)
+        raise Interrupted("Stopped by `fedhv flower stop`; start the same run again to go on.")
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        with locked(folder):
+            return False
+    except InputError:
+        return True

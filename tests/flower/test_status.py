@@ -1,0 +1,98 @@
+"""`fedhv flower status` and `fedhv flower stop`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from problems import everything_random
+
+from fedhv import FedHV
+from fedhv.engines.accounting import gaussian_epsilon
+from fedhv.engines.privacy import ReportPrivacy
+from fedhv.flower import Patience, client_app
+from fedhv.flower.server_app import serve
+from fedhv.flower.status import status, stop
+from fedhv.flower.up import what_was_spent
+from fedhv.simulation.observer import Observer
+from fedhv.support.errors import InputError, Interrupted
+from flower.local_grid import LocalGrid
+
+OVERRIDE = ["training.rounds=5", "training.batch_size=8", "training.local_steps=2", "federation.participants=3"]
+
+FEDHV = FedHV(reference=(9.0, 9.0))
+
+
+class Stops(Observer):
+    """Asks for the end in round 2, as another terminal would."""
+
+    def __init__(self, folder):
+        self.folder, self.seen = folder, None
+
+    def round(self, finished):
+        if finished.number == 2:
+            self.seen = status(self.folder)
+            stop(self.folder)
+
+
+def play(folder, observer=None, problem=None, method=FEDHV, override=()):
+    problem = problem or everything_random()
+    nodes = LocalGrid(client_app(lambda context: problem, device="cpu"), {k + 1: k for k in range(5)})
+    for node, context in nodes.nodes.items():
+        context.node_config["name"] = f"site-{node}"
+    patience = Patience(reply=2, nodes=2, again=1)
+    override = [*OVERRIDE, *override]
+    return serve(nodes, problem, method, out=folder, override=override, patience=patience, observer=observer)
+
+
+def test_a_run_is_stopped_after_its_round_and_goes_on(tmp_path, command):
+    watching, problem = Stops(tmp_path / "run"), everything_random()
+    with pytest.raises(Interrupted, match="fedhv flower stop"):
+        play(tmp_path / "run", watching, problem)
+    assert (watching.seen.state, watching.seen.done, watching.seen.planned) == ("running", 2, 5)
+    after = status(tmp_path / "run")
+    assert (after.state, after.done) == ("stopped", 2)
+    assert not (tmp_path / "run" / "stop").exists()
+    play(tmp_path / "run", problem=problem)
+    shown = command("flower", "status", str(tmp_path / "run"))
+    assert "finished, round 5 of 5" in shown.out
+    assert "last round: 5 present, 3 asked, 3 taken" in shown.out
+    assert "site-" in shown.out
+    found = json.loads(command("flower", "status", str(tmp_path / "run"), "--json").out)
+    assert (found["state"], found["done"]) == ("finished", 5)
+    assert len(found["last"]["cohort"]["taken"]) == 3
+
+
+def test_nothing_runs_nothing_is_stopped(tmp_path, command):
+    play(tmp_path / "run")
+    outcome = command("flower", "stop", str(tmp_path / "run"))
+    assert outcome.code == InputError.exit_code
+    assert "No server is running" in outcome.err
+
+
+def test_a_calibration_is_not_longer_than_the_run_that_it_is_for(tmp_path):
+    run = play(tmp_path / "run", method="fedhv", override=["training.rounds=3"])
+    assert run.reference.provenance.rounds == 3
+
+
+def test_what_was_spent_counts_every_request_of_the_client_that_was_asked_most(tmp_path):
+    run = play(tmp_path / "run", override=["record.cohort=true"])
+    asked = [client for played in run.rounds for client in played.cohort["asked"]]
+    most = max(asked.count(k) for k in range(5))
+    said = what_was_spent(ReportPrivacy(3.0, 2.0), tmp_path / "run")
+    assert f"for {most} noised releases" in said
+    assert f"ε = {gaussian_epsilon({2.0: most}):.3g} " in said
+
+
+def test_a_run_goes_back_to_a_kept_round_and_ends_as_if_nothing_had_happened(tmp_path, command):
+    problem, kept = everything_random(), ["record.checkpoints=2"]
+    whole = play(tmp_path / "whole", problem=problem, override=kept)
+    play(tmp_path / "run", problem=problem, override=kept)
+    missing = command("flower", "back", str(tmp_path / "run"), "--resume-from", "3")
+    assert missing.code == InputError.exit_code
+    assert "Found rounds: 2, 4" in missing.err
+    assert command("flower", "back", str(tmp_path / "run"), "--resume-from", "2").code == 0
+    again = play(tmp_path / "run", problem=problem, override=kept)
+    assert [played.number for played in again.rounds] == [1, 2, 3, 4, 5]
+    assert all(torch.equal(again.state_dict[name], value) for name, value in whole.state_dict.items())
