@@ -443,7 +443,7 @@ def test_a_node_that_lost_its_gradients_says_so(grid, tmp_path):
 
     grid.trouble = trouble
     history = play("server app", grid, tmp_path, FedCMOO())
-    assert "no longer has the task gradients" in history[0]["refused"][0]["reason"]
+    assert "does not have the task gradients" in history[0]["refused"][0]["reason"]
 
 
 def test_what_a_node_keeps_is_gone_after_the_round(grid, tmp_path):

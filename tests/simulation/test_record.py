@@ -29,6 +29,7 @@ FULL = Round(
     watch=(Breach(0, -0.5, "above reference"),),
     raised=(1.25, 2.25),
     weights_kept=True,
+    absent=(1,),
     refused=(Refusal(7, "no answer"),),
     attempts=2,
     cohort={"present": 9, "asked": [1, 7], "taken": [1], "norms": [0.5]},
@@ -79,7 +80,7 @@ SHARED = {
     "communication", "device", "evaluation", "hypervolume", "loss", "machine", "mean_accuracy", "mean_loss", "method",
     "precision", "reference", "report", "round", "rounds", "seconds", "seed", "setting", "slack", "tasks", "watch",
     "weights", "worst_accuracy", "attempts", "refused", "engine", "floored", "floor_activations",
-    "cohort", "validation",
+    "cohort", "validation", "labels",
 }  # fmt: skip
 PACKAGE = Path(fedhv.__file__).parent
 
