@@ -173,7 +173,9 @@ def called(arguments: list[str]) -> tuple[int, str]:
 RECORDS = [
     {"round": 1, "report": [1.5, 2.0], "slack": [0.5, 0.1], "floored": 0, "weights": [0.5, 0.5], "downlink_bytes": 4,
      "uplink_bytes": 4, "exchanges": 1, "seconds": 0.1, "refused": [{"client": 3, "reason": "no answer"}]},
-    {"round": 2, "weights": [0.4, 0.6], "evaluation": {"mean_accuracy": 50.0, "tasks": [{"name": "a", "loss": 1.0}]}},
+    {"round": 2, "weights": [0.4, 0.6], "downlink_bytes": 4, "uplink_bytes": 4, "exchanges": 1, "seconds": 0.1,
+     "evaluation": {"mean_accuracy": 50.0, "worst_accuracy": 50.0, "mean_loss": 1.0, "hypervolume": 2.0,
+                    "tasks": [{"name": "a", "accuracy": 50.0, "loss": 1.0}]}},
 ]  # fmt: skip
 TENSORS = {"model": torch.ones(5), "weights": torch.ones(2) / 2, "round": torch.tensor(3), "memory.v": torch.ones(2)}
 SIGNS = " ".join(["1", "-1"] * 20)

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (folder / PREVIOUS).write_bytes(before)
             loaded, note = load_checkpoint(folder, state(0))
             back = loaded is not None and loaded.round == 6 and torch.equal(loaded.state.model, state(6).model)
-            outcomes[name, how, "fell back with a note" if back and "Going on from the one before" in note else "WRONG"] += 1  # fmt: skip # noqa: E501
+            outcomes[name, how, "fell back with a note" if back and "Using the previous one" in note else "WRONG"] += 1  # fmt: skip # noqa: E501
             (folder / PREVIOUS).write_bytes(content)
             try:
                 load_checkpoint(folder, state(0))

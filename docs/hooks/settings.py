@@ -37,7 +37,7 @@ def _section(section: type, prefix: str) -> Iterator[str]:
     if rows := [f for f in dataclasses.fields(section) if f not in below and not _is_table(hints[f.name])]:
         yield _table(rows, hints, meanings)
     for f in below:
-        yield from _section(hints[f.name], f.name)
+        yield from _section(hints[f.name], f"{prefix}.{f.name}" if prefix else f.name)
     for f in dataclasses.fields(section):
         if _is_table(hints[f.name]) and f.name != "methods":
             yield f"## `[{f.name}]`\n\n{meanings.get(f.name, '')}\n"

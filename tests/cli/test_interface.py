@@ -61,7 +61,7 @@ def test_a_keyword_is_an_override(given, override):
         ({"every": 2}, r"Write override=\['training\.schedule\.every=…' or 'evaluation\.every=…'\]\.$"),
         ({"alpha": None}, r"`alpha` should be a number, text or a list of them\. Found None\.$"),
         ({"participants": "three"}, r"`federation\.participants` should be a whole number\. Found 'three'\.$"),
-        ({"clients": 30}, r"`federation\.clients` changes nothing"),
+        ({"clients": 30}, r"`federation\.clients` has no effect"),
     ],
 )
 def test_a_keyword_that_means_nothing_here_is_refused(given, message):

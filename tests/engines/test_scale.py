@@ -111,7 +111,7 @@ def test_workers_get_only_what_their_client_needs(many, monkeypatch):
             theta = torch.zeros(engine.layout.d)
             sent = []
             engine.ask(Call(Train(theta), cohort).of(cohort.clients[:1]))  # makes room; what follows is the same again
-            connection = engine._workers[0].connection
+            connection = engine._pool._workers[0].connection
 
             class Counting:
                 def __init__(self, inner):
@@ -126,7 +126,7 @@ def test_workers_get_only_what_their_client_needs(many, monkeypatch):
                 def __getattr__(self, name):
                     return getattr(self.inner, name)
 
-            engine._workers[0].connection = Counting(connection)
+            engine._pool._workers[0].connection = Counting(connection)
             engine.ask(Call(Train(theta), cohort))
             # places for answers, whatever the cohort
             assert engine._buffers.places == engine._buffers._answers.shape[0] == 2

@@ -125,8 +125,8 @@ def test_what_a_federation_says_it_spends_is_a_bound_with_calibration_attempts_a
         "digits",
         ["training.rounds=5", "calibration.rounds=10", "calibration.seeds=[0, 1]", "server.attempts=2"],
     )
-    _say_what_is_spent(privacy, setting, calibrates, heard)
     federation = setting.federation
+    _say_what_is_spent(privacy, setting, federation.clients, calibrates, heard)
     cost = spent(privacy, rounds=reports, participants=federation.participants, clients=federation.clients)
     assert f"at most ε = {cost.to_server:.3g} towards the server" in heard.said
     assert cost.to_others < cost.to_server

@@ -40,7 +40,7 @@ def test_a_named_engine_is_compared_with_itself():
 
 
 def test_a_model_that_cannot_be_stacked_is_compared_on_the_engine_it_would_get(random_problem, monkeypatch):
-    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda problem: "it cannot")
+    monkeypatch.setattr("fedhv.engines.choosing.why_not_mappable", lambda *_: "it cannot")
     traces = check_determinism(random_problem, "uniform", rounds=1, engine="stacked", device="cpu")
     assert [trace.how for trace in traces] == ["sequential", "sequential again"]
 
