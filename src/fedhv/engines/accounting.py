@@ -26,7 +26,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(releases: Mapping[float, int], delta: float = 1e-5) -> float:
-    """ε at δ of so many releases by their noise multipliers, for example `{1.0: 30}`; inf where one has no noise."""
+    """ε at δ of releases, counted by noise multiplier, for example `{1.0: 30}`; inf if one has no noise."""
     if not 0 < delta < 1:
         raise InputError(f"`delta` should be between 0 and 1. Found {delta}.")
     made = {z: count for z, count in releases.items() if count > 0}

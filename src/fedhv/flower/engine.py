@@ -33,7 +33,7 @@ from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
 
 OUTLIER = 10.0
-"""An update whose norm is more than so many times the cohort's median is refused; `server.outlier` changes it."""
+"""An update whose norm exceeds this multiple of the cohort's median is refused; `server.outlier` changes it."""
 
 
 class Nodes(Engine):
@@ -195,7 +195,7 @@ class Nodes(Engine):
 
 
 def quorum_of(screening: Screening, asked: int) -> Quorum | None:
-    """When an exchange with so many nodes closes before its deadline."""
+    """When an exchange with this number of nodes closes before its deadline."""
     enough = screening.enough(asked)
     return None if enough is None else Quorum(enough, screening.grace)
 

@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 @dataclass(frozen=True)
 class Quorum:
-    """When an exchange closes before its deadline: `grace` seconds after so many replies that are no errors."""
+    """When an exchange closes before its deadline: `grace` seconds after a number of replies that are no errors."""
 
     replies: int
     grace: float

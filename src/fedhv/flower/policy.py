@@ -44,7 +44,7 @@ from fedhv.support.files import locked, make_folder, write_atomic
 
 SPENT = "spent.json"
 ANSWERS = 8
-"""So many of the last answers are kept, to be sent again where the same request comes again."""
+"""The number of recent answers that are kept, to be sent again if the same request arrives again."""
 
 
 @dataclass(frozen=True)

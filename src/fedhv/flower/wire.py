@@ -56,7 +56,7 @@ LONGEST_NAME = 64
 class Malformed(Exception):
     """A record that does not hold what it should; the text says in a few words what is wrong.
 
-    Some of these words may be a stranger's: they go to terminals and histories as one short line that can be read.
+    Parts of the text may come from another machine. Terminals and histories show it as one short printable line.
     """
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ GROUPS = 32
 """The largest number of groups of a GroupNorm that replaces a BatchNorm."""
 
 NUMBERS = 8
-"""The smallest number of channels in a group that replaces a BatchNorm1d, where there are so many."""
+"""The smallest number of channels in a group that replaces a BatchNorm1d, if the layer has that many."""
 
 KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """The layers that policies know; a class of somebody's own may compute anything."""
@@ -98,7 +98,7 @@ def apply_norm(module: nn.Module, norm: Norm) -> int:
 
 
 def norm_note(norm: Norm, layers: int) -> str | None:
-    """What a user should know about a policy that concerns so many layers of the model, in one line."""
+    """One line for the user about a policy and the number of layers that it concerns."""
     if not layers:
         return None
     many = "1 BatchNorm layer" if layers == 1 else f"{layers} BatchNorm layers"

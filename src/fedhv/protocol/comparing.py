@@ -18,7 +18,7 @@ from fedhv.protocol.request import Refusal
 from fedhv.protocol.screening import Screening
 
 MAJORITY = 3
-"""So many replies can be compared: with two nobody knows which of them is the odd one."""
+"""The smallest number of replies that can be compared: of two replies, either may be the outlier."""
 
 
 def update_norm(fields: Mapping[str, TensorField], reply: Any) -> float | None:

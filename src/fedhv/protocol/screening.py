@@ -40,13 +40,13 @@ class Screening:
         attempts: How often a round is tried before the run stops.
         max_update: The largest norm of an update; None accepts any finite one.
         max_report: The largest reported loss; None accepts any finite one.
-        outlier: An update whose norm is more than so many times the median of its cohort is refused; None takes any.
+        outlier: An update whose norm exceeds this multiple of its cohort's median is refused; None accepts any.
             With fewer than three replies there is no majority to compare with, and nothing is refused. On Flower it is
             10 unless it is set; inf takes any there too.
         report_outlier: The same of every reported loss, task by task.
         aggregate: How updates are combined: their "mean", or coordinate by coordinate their "median" or "trimmed" mean.
         trim: Of "trimmed": the share of updates that is cut at either end.
-        quorum: On Flower, an exchange waits `grace` seconds longer once so many replies are there: a whole number, or a
+        quorum: On Flower, an exchange waits `grace` seconds longer after this number of replies: a whole number, or a
             share of those who were asked. None waits for all, up to the deadline.
         grace: Seconds that an exchange goes on after its quorum.
     """
@@ -98,7 +98,7 @@ class Screening:
         )
 
     def enough(self, asked: int) -> int | None:
-        """After how many replies an exchange with so many clients may close; None where it waits for all."""
+        """The number of replies after which an exchange with these clients may close; None if it waits for all."""
         if self.quorum is None:
             return None
         wanted = math.ceil(self.quorum * asked - 1e-9) if self.quorum < 1 else int(self.quorum)

@@ -79,7 +79,7 @@ def run_baseline(
         device: "cpu" or "cuda".
         override: `section.key=value` changes of the setting; learning rates are those of `uniform`.
         data: The folder of the datasets.
-        observer: Is told about progress.
+        observer: Follows the progress.
 
     Example:
         >>> run_baseline("pooled", "digits").tasks[0].accuracy

@@ -291,7 +291,7 @@ class Recording:
     Attributes:
         cohort: Who was asked in every round, whose answers were taken, and the norms of their updates. A federation
             over Flower always records it.
-        checkpoints: Keep the checkpoint of every so many rounds, so that a run can go back to it; 0 keeps the last two.
+        checkpoints: Keep a checkpoint every this many rounds, so that a run can go back to it; 0 keeps the last two.
     """
 
     cohort: bool = False

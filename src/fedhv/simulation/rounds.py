@@ -45,7 +45,7 @@ class Plan:
         server: How the server moves along the method's step.
         average: How much each client counts in means of updates and reports.
         select: How cohorts are drawn.
-        evaluate_every: Evaluate after every so many rounds, and after the last; 0 only after the last.
+        evaluate_every: The number of rounds between evaluations; 0 evaluates the last round only, which always is.
         evaluation_reference: r_eval, the common reference of the evaluation hypervolume.
         seed: The seed of all random draws of the run.
         screening: The server's bounds on replies and the number of replies that it needs.
