@@ -13,8 +13,8 @@ from fedhv.engines import Sequential
 from fedhv.problem.norms import apply_norm
 from fedhv.problem.parameters import Layout, Network, initial_model
 from fedhv.problem.warm_start import warm_started
-from fedhv.runs.config import Training
 from fedhv.runs.resolve import resolve, with_policy
+from fedhv.runs.sections import Training
 
 POLICIES = ("frozen", "local", "average", "group")
 

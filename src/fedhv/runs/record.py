@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv.runs.checkpoint import has_checkpoint
-from fedhv.runs.config import Evaluating
 from fedhv.runs.history import read_history
 from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.sections import Evaluating
 from fedhv.runs.summary import Summary
 from fedhv.simulation.record import Round
 from fedhv.support import toml

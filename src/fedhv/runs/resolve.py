@@ -13,8 +13,9 @@ from fedhv.problem.hiding import hide_labels
 from fedhv.problem.holdout import with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
-from fedhv.runs.config import FederationSettings, Setting, Training, load_setting, override_setting
+from fedhv.runs.config import Setting, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
+from fedhv.runs.sections import FederationSettings, Training
 from fedhv.support.errors import InputError, unknown
 
 
