@@ -292,6 +292,8 @@ def test_an_interrupt_inside_the_compiler_is_an_interrupt():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves run: benchmarks/gpu_kernels.py")
 def test_kernels_in_tritons_interpreter():
     code = """
+import sys
+sys.path.insert(0, "tests")  # where the tests' own helpers are
 import torch
 import torch.nn.functional as F
 from fedhv.engines.kernels import launch
