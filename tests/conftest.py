@@ -18,7 +18,7 @@ from waiting import HANG
 
 import fedhv
 from fedhv.cli import main
-from fedhv.report.watch import PageServer, Watcher
+from fedhv.report.watch import LiveStudy, PageServer
 from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
@@ -123,7 +123,7 @@ def serve():
     started: list[tuple[PageServer, threading.Thread]] = []
 
     def start(folder: Path) -> PageServer:
-        server = PageServer(Watcher([folder]))
+        server = PageServer(LiveStudy([folder]))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         started.append((server, thread))

@@ -119,7 +119,7 @@ def test_resume_on_the_command_line_returns_a_finished_run(command, small):
 def test_resume_where_there_is_no_run_starts_one_and_says_so(command, small):
     """A first start that was cut, or whose folder is gone, is resumed by the same command; a mistyped one is seen."""
     arguments = ("run", small, "--method", "uniform", "--out", "new", "--resume")
-    note = "new has no run to resume: starting it from the first round."
+    note = "new has no run to resume. Starting from the first round."
     done = command(*arguments)
     assert (done.code, done.err.splitlines()[0]) == (0, note)
     assert note not in command(*arguments).err  # now there is one

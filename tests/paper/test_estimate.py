@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedhv.engines import Choice
-from fedhv.paper import Options, Selection, rehearse, reproduce
+from fedhv.paper import Options, Selection, planned_runs, reproduce
 from fedhv.paper.estimate import _cores, estimated, step_seconds
 from fedhv.runs.config import load_setting
 
@@ -58,7 +58,7 @@ def test_measured_times_come_first_and_those_of_another_machine_do_not_count(mon
     wanted = Selection(("multimnist",), ("uniform", "fsmgda"), (0, 1))
 
     def seconds():
-        return {each.name.rpartition("/")[2]: each.seconds for each in rehearse("main", options, wanted)}
+        return {each.name.rpartition("/")[2]: each.seconds for each in planned_runs("main", options, wanted)}
 
     found = seconds()
     assert 0 < found["uniform-seed1"] < 2000.0

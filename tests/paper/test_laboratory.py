@@ -51,7 +51,7 @@ def test_given_an_engines_draws_the_ensemble_gives_its_models(engine, cohort, re
         np.array(batches)[:, None],
         None if report == "all" else np.array(reports)[:, None],
     )
-    moments = list(Ensemble(q, constants, 2, report).play(steps, rounds, draws=draws))
+    moments = list(Ensemble(q, constants, 2, report).simulate(steps, rounds, draws=draws))
     finished = list(simulate(engine(q.problem()), q.method(constants, steps, report), plan))
     for t, round_ in enumerate(finished):
         np.testing.assert_allclose(moments[t].reports[0], round_.state.record["report"], atol=2e-6)
@@ -75,8 +75,8 @@ def test_runs_of_several_horizons_are_what_each_is_alone():
     q = Quadratics.random(3, examples=1)
     ensemble = Ensemble(q, q.constants(cohort=8, batch_size=1, margin=1.0))
     steps = [StepSizes(local_steps=2, local_lr=lr) for lr in (0.1, 0.2)]
-    together = list(ensemble.play(steps, [9, 4]))
-    alone = list(ensemble.play(steps[1], 4))
+    together = list(ensemble.simulate(steps, [9, 4]))
+    alone = list(ensemble.simulate(steps[1], 4))
     for both, one in zip(together, alone, strict=False):
         np.testing.assert_array_equal(both.models[1], one.models[0])
     assert [len(moment.models) for moment in together] == [2] * 5 + [1] * 5
@@ -246,9 +246,9 @@ def test_an_ensemble_refuses_horizons_that_grow_and_steps_of_two_kinds():
     ensemble = Ensemble(q, q.constants(cohort=2, batch_size=1, margin=1.0))
     steps = StepSizes(local_steps=1, local_lr=0.1)
     with pytest.raises(InputError, match="should not increase"):
-        ensemble.play(steps, [2, 3])
+        ensemble.simulate(steps, [2, 3])
     with pytest.raises(InputError, match="same local steps"):
-        ensemble.play([steps, StepSizes(local_steps=2, local_lr=0.1)], [2, 2])
+        ensemble.simulate([steps, StepSizes(local_steps=2, local_lr=0.1)], [2, 2])
 
 
 def test_constants_can_be_given_to_every_formula():

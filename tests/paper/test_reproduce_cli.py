@@ -73,7 +73,7 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(command, tmp_path):
     assert (listed["to_do"], listed["unknown"]) == (0, 0)
     assert [run["state"] for run in listed["runs"]] == ["finished", "finished"]
     other = command("reproduce", "main", *ONE, "--dry-run", "--rounds", 9)
-    assert "`training.rounds` is 2 there and should be 9" in other.out
+    assert "`training.rounds` should be 9, found 2" in other.out
 
 
 def test_runs_in_the_way_are_said_to_block_and_are_not_to_do(command):
@@ -114,7 +114,7 @@ def test_without_measurements_and_datasets_a_dry_run_says_roughly_how_long(comma
         (("main", "--reference", "papr"), "Did you mean 'paper'?"),
         (("main", "--engine", "stackd"), "Did you mean 'stacked'?"),
         (("main", "--no-run", "--out", "nowhere"), "Found no such folder"),
-        (("ablations", "--settings", "multimnist"), "Nothing is left of ablations"),
+        (("ablations", "--settings", "multimnist"), "The selection has no run of ablations"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, arguments, reason):

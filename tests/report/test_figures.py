@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from fedhv.benchmarks import load_benchmark
 from fedhv.problem.problem import Clients
 from fedhv.report import make_study, read_study
-from fedhv.report.aggregate import cost_curve, metric_curve, round_curve, spending
+from fedhv.report.aggregate import cost_curve, cost_until, metric_curve, round_curve
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
 from fedhv.report.figures.drawing import drawing, plain, write_figure
 from fedhv.report.figures.writing import figures_of, prefixes, write_figures
@@ -72,10 +72,10 @@ def test_a_run_that_ended_early_leaves_the_mean_to_the_others(tmp_path):
 def test_costs_include_calibration(study):
     group = study.settings[0].groups[-1]
     run = group.runs[0]
-    spent = spending(run, "bytes")
+    spent = cost_until(run, "bytes")
     assert spent[0] == run.calibration_bytes + (run.rounds.down + run.rounds.up)[:4].sum()
     curve = cost_curve(group, "mean_accuracy", "seconds")
-    np.testing.assert_allclose(curve.x, np.mean([spending(run, "seconds") for run in group.runs], axis=0))
+    np.testing.assert_allclose(curve.x, np.mean([cost_until(run, "seconds") for run in group.runs], axis=0))
 
 
 def test_the_aggregate_figure_shows_every_method_in_its_colour_and_style(study):

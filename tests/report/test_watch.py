@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from waiting import HANG
 
-from fedhv.report.watch import PageServer, Watcher
+from fedhv.report.watch import LiveStudy, PageServer
 from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
@@ -115,7 +115,7 @@ def test_a_study_without_runs_waits_for_them(serve, tmp_path):
 def test_a_port_that_is_taken_is_said(tmp_path, serve):
     taken = serve(tmp_path).server_port
     with pytest.raises(InputError, match=rf"Port {taken} .* --port"):
-        PageServer(Watcher([tmp_path]), taken)
+        PageServer(LiveStudy([tmp_path]), taken)
 
 
 def test_ctrl_c_stops_the_command_cleanly(process, tmp_path):

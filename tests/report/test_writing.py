@@ -82,7 +82,7 @@ def test_folders_of_something_else_are_never_written_to(tmp_path, what):
     ("arguments", "message"),
     [
         (["nowhere"], "Found no such folder"),
-        (["empty"], "found no run"),
+        (["empty"], "Found none"),
         (["study", "empty"], "--out"),
         (["broken"], "not valid TOML"),
     ],

@@ -302,7 +302,7 @@ def test_a_narrow_terminal_leaves_out_columns_and_never_a_method(width, left_out
     if left_out is None:
         assert "left out" not in caption
     else:
-        assert caption.endswith(f"; left out for want of width: {left_out}")
+        assert caption.endswith(f"; left out because the terminal is narrow: {left_out}")
     if width >= 50:
         assert sum("80.50 ± 0.71   80.50 ± 0.71" in line for line in lines) == 4
         assert max(map(len, lines)) <= width

@@ -109,7 +109,7 @@ def run(
     FedHV needs a reference; without one it is calibrated first and stored with the run.
     """
     from fedhv.interface import run as run_method
-    from fedhv.report.progress import observer, starting_anew
+    from fedhv.report.progress import observer, warn_without_run
     from fedhv.report.summaries import summary_table
     from fedhv.runs.determinism import ROUNDS as DETERMINISM_ROUNDS
     from fedhv.runs.determinism import check_determinism
@@ -136,7 +136,7 @@ def run(
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
-    watch = starting_anew(watch, folder, resume and not fresh)
+    watch = warn_without_run(watch, folder, resume and not fresh)
     try:
         result = run_method(
             resolved,
@@ -250,7 +250,7 @@ def calibrate(
     Defaults come from the setting's [calibration].
     """
     from fedhv.interface import calibrate as calibrate_reference
-    from fedhv.report.progress import MakingFolder, observer
+    from fedhv.report.progress import FolderAtStart, observer
 
     changes = [*(set_ or [])]
     changes += [] if seeds is None else [f"calibration.seeds={list(numbers('--seeds', seeds))}"]
@@ -260,7 +260,7 @@ def calibrate(
     path = out or Path(f"{resolved.name}-reference.toml")
     if os.path.exists(path):
         raise InputError(f"{path} exists already. Choose another file with --out.")
-    watch = MakingFolder(observer(error_console, quiet or as_json), path.parent)
+    watch = FolderAtStart(observer(error_console, quiet or as_json), path.parent)
     reference = calibrate_reference(
         resolved, engine=engine, device=device, precision=precision, data=data, observer=watch
     )

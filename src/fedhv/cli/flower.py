@@ -68,7 +68,7 @@ def up(
     from fedhv.flower.roster import Patience
     from fedhv.flower.up import Order
     from fedhv.flower.up import up as run_on_flower
-    from fedhv.report.progress import observer, starting_anew
+    from fedhv.report.progress import observer, warn_without_run
     from fedhv.report.summaries import summary_table
 
     if report_noise and not report_clip:
@@ -92,7 +92,7 @@ def up(
         patience=Patience(reply=reply_seconds, nodes=node_seconds),
         reports=ReportPrivacy(report_clip, report_noise or 0.0) if report_clip else None,
     )
-    watch = starting_anew(observer(Console(stderr=True), quiet or as_json), folder, resume)
+    watch = warn_without_run(observer(Console(stderr=True), quiet or as_json), folder, resume)
     try:
         result = run_on_flower(order, watch)
     except Interrupted as stop:

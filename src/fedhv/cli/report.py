@@ -57,10 +57,10 @@ def watch(
     ] = 0,
 ) -> None:
     """Show the page of unfinished runs. It updates itself until Ctrl-C."""
-    from fedhv.report.watch import PageServer, Watcher
+    from fedhv.report.watch import LiveStudy, PageServer
 
     console = Console()
-    server = PageServer(Watcher(folders), port)
+    server = PageServer(LiveStudy(folders), port)
     print_line(console, f"The page is at {server.url} (Ctrl-C stops)")
     try:
         server.serve_forever(poll_interval=0.2)

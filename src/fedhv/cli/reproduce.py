@@ -79,7 +79,7 @@ def reproduce(
     written to OUT/tables as Markdown and CSV, those of a part of the study to OUT/tables/narrowed. References are
     calibrated once per family of settings and shared.
     """
-    from fedhv.paper.reproducing import rehearse
+    from fedhv.paper.reproducing import planned_runs
     from fedhv.paper.reproducing import reproduce as reproduce_experiment
     from fedhv.paper.running import Options
     from fedhv.report.progress import observer
@@ -90,7 +90,7 @@ def reproduce(
     )
     console = output_console()
     if dry_run:
-        listed = rehearse(what, options, selection)
+        listed = planned_runs(what, options, selection)
         if as_json:
             print_json(_forecast_tables(listed))
         elif not quiet:

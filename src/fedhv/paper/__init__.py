@@ -7,7 +7,7 @@ from fedhv.support.lazy import exports
 if TYPE_CHECKING:
     from fedhv.paper.experiments import EXPERIMENTS, Selection, make_plan
     from fedhv.paper.plan import REFERENCES
-    from fedhv.paper.reproducing import Reproduction, rehearse, reproduce
+    from fedhv.paper.reproducing import Reproduction, planned_runs, reproduce
     from fedhv.paper.running import Options
 else:
     __getattr__, __dir__ = exports(
@@ -15,9 +15,18 @@ else:
         {
             "fedhv.paper.experiments": ["EXPERIMENTS", "Selection", "make_plan"],
             "fedhv.paper.plan": ["REFERENCES"],
-            "fedhv.paper.reproducing": ["Reproduction", "rehearse", "reproduce"],
+            "fedhv.paper.reproducing": ["Reproduction", "planned_runs", "reproduce"],
             "fedhv.paper.running": ["Options"],
         },
     )
 
-__all__ = ["EXPERIMENTS", "REFERENCES", "Options", "Reproduction", "Selection", "make_plan", "rehearse", "reproduce"]
+__all__ = [
+    "EXPERIMENTS",
+    "REFERENCES",
+    "Options",
+    "Reproduction",
+    "Selection",
+    "make_plan",
+    "planned_runs",
+    "reproduce",
+]

@@ -12,7 +12,7 @@ from fedhv.paper.published import Contest, Printed
 from fedhv.support.statistics import Spread, ranks
 
 Agreement = Literal["yes", "best", "no"]
-"""The whole order is the paper's; only the best is; not even that."""
+"""Whether the whole order equals the paper's, only the best, or neither."""
 
 MARKS = ("best", "second", "")
 
@@ -46,13 +46,13 @@ class Entry:
 
     @property
     def digits(self) -> int:
-        """As many as the paper prints."""
+        """The number of digits that the paper prints."""
         return self.metric.digits if self.paper is None else self.paper.digits
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The competitors that both have, best first; those that are equal share a place."""
+    """The competitors with both numbers, best first; equal ones share a place."""
 
     contest: Contest
     metric: PaperMetric
@@ -97,7 +97,7 @@ def ranking(of: Sequence[Entry]) -> Ranking | None:
 
 
 def agreement(ours: Mapping[str, int], paper: Mapping[str, int]) -> Agreement:
-    """Two orders agree unless some pair stands the other way round; a tie stands neither way."""
+    """Two orders agree unless they order some pair differently. A tie agrees with both orders."""
     if all((ours[a] - ours[b]) * (paper[a] - paper[b]) >= 0 for a, b in combinations(ours, 2)):
         return "yes"
     best = {name for name in ours if ours[name] == 1} & {name for name in paper if paper[name] == 1}

@@ -18,13 +18,13 @@ from fedhv.report.cells import Cell, Column, Table, signed, words
 from fedhv.support.statistics import Spread
 
 SHARED = (
-    "Runs that were stacked in one computation have equal shares of its time, compilation included: these seconds do "
+    "Runs that were computed as one stack have equal shares of its time, compilation included. These seconds do "
     "not compare methods and are not ranked. "
 )
 
 
 def reference_sheets(found: Sequence[Found], selection: Selection, out: Path) -> list[Sheet]:
-    """Calibrated references, diagnostics of FedHV's runs, and their weights."""
+    """Sheets of calibrated references, diagnostics of FedHV's runs, and their weights."""
     return [_references(selection, out), _diagnostics(found, selection), *weight_sheets(found, selection)]
 
 
@@ -34,7 +34,7 @@ def _references(selection: Selection, out: Path) -> Sheet:
     for paper in training_references():
         if not any(selection.has(setting) for setting in paper.settings):
             continue
-        ours = references.kept(out, family(paper.settings[0]))
+        ours = references.existing(out, family(paper.settings[0]))
         if ours is not None and len(ours.values) != len(paper.values):
             ours = None
         if ours is not None:
@@ -166,7 +166,7 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
 
 
 def _exact(ours: dict[str, Spread | None]) -> dict[str, Spread | None]:
-    """Bytes, and equal shares of a time, do not vary from seed to seed: no deviation of zero is shown."""
+    """Leave out deviations of zero: bytes, and equal shares of a time, do not vary between seeds."""
     return {
         name: s and Spread(s.mean, None if not s.deviation or s.deviation < 1e-3 * s.mean else s.deviation, s.count)
         for name, s in ours.items()

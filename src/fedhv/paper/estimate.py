@@ -1,7 +1,7 @@
-"""How long the missing runs will take, roughly.
+"""Estimates of the time that missing runs will take.
 
-Rounds of the same kind that were measured in the folder are used where there are any, else a gradient step on random
-images. Both are counted in seconds of one core, or of the GPU.
+An estimate uses measured rounds with the same work in the folder. Without such rounds it uses the time of a gradient
+step on random images. Both are in seconds of one core, or of the GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError
 
 STEP_OF_FORWARD = 3
-"""A gradient step takes about as long as this many forward passes of its examples."""
+"""The cost of a gradient step in forward passes of its examples, approximately."""
 
 Work = tuple[Any, ...]
 """What a round computes: rounds with the same work take the same time on the same machine."""
@@ -44,17 +44,17 @@ Work = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Forecast:
-    """One run, or one calibration, and how long the rest of it will take.
+    """One run, or one calibration, and the estimated time of its remaining rounds.
 
     Attributes:
         name: Its folder, relative to the reproduction's.
         setting: Its setting.
         method: Its method; "calibration" for uniform-weight rounds that find a reference.
-        seed: Of the run.
-        state: What is there of it.
+        seed: Its seed.
+        state: Its state on disk.
         done: Finished rounds.
         rounds: All rounds.
-        seconds: For the rounds that are left; None where neither a measurement nor an estimate can be had.
+        seconds: The time of the remaining rounds; None without a measurement or an estimate.
         note: Why it cannot be resumed.
     """
 
@@ -70,22 +70,22 @@ class Forecast:
 
     @property
     def blocks(self) -> bool:
-        """Whether what is there makes the command refuse to start."""
+        """Whether its files prevent the command from starting."""
         return bool(self.note)
 
     @property
     def to_do(self) -> bool:
-        """Whether the command will work on it."""
+        """Whether the command will compute rounds of it."""
         return self.state != "finished" and not self.blocks
 
 
 def forecasts(found: Sequence[Found], families: Sequence[str], options: Options) -> list[Forecast]:
-    """Calibrations and runs in the order in which they will be done."""
+    """Calibrations and runs in the order of their computation."""
     choice = choose_engine(options.engine, options.device, options.precision)
     known, cores = measured(options.out, choice), _cores(choice, options)
 
     def seconds(run: PlannedRun, rounds: int) -> float | None:
-        """Rounds of uniform weights with a report (a calibration) take as long as FedHV's."""
+        """The seconds of some rounds. A round of a calibration takes as long as one of FedHV: the work is the same."""
         setting = run.resolved
         each = known.get(work(run.config(), run.method))
         if each is None:
@@ -110,7 +110,7 @@ def forecasts(found: Sequence[Found], families: Sequence[str], options: Options)
 
 
 def _cores(choice: Choice, options: Options) -> int:
-    """The cores that are busy at a time, in one run or in several."""
+    """The cores that work at the same time, in one run or in several."""
     if choice.engine == "stacked" or choice.device.type == "cuda":
         return 1
     cores = usable_cores()
@@ -129,7 +129,7 @@ def measured(out: Path, choice: Choice) -> dict[Work, float]:
                 key = work(run.table("setting"), run.method)
                 seconds.setdefault(key, []).extend(cores * each.seconds for each in run.rounds)
         except (InputError, AttributeError, KeyError, TypeError, ValueError):
-            continue  # a damaged run says nothing about time
+            continue  # a damaged run has no times
     return {key: statistics.median(values) for key, values in seconds.items() if values}
 
 
@@ -168,7 +168,7 @@ def estimated(setting: Setting, method: str, choice: Choice) -> float | None:
 
 @cache
 def step_seconds(benchmark: str, batch: int, device: str) -> float:
-    """Seconds of a gradient step on random images, after one that warms up."""
+    """Seconds of a gradient step on random images, after a warm-up step."""
     federation = {"clients": 1, "participants": 1, "samples_per_client": batch}
     training = {"rounds": 1, "batch_size": batch, "local_steps": 1}
     tables = {"benchmark": benchmark, "federation": federation, "training": training}

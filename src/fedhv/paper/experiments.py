@@ -1,4 +1,4 @@
-"""The paper's experiments: which tables each gives, and which runs it needs."""
+"""The paper's experiments: their tables and the runs that they need."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Experiment:
     Attributes:
         title: Its name in tables.
         variants: The settings with their changes.
-        methods: Those that the paper compares.
-        calibrates: Whether references are wanted for their own sake.
+        methods: The methods that the paper compares.
+        calibrates: Whether references are a result of the experiment.
     """
 
     title: str
@@ -81,7 +81,7 @@ ALL = "all"
 
 
 def chosen(what: str) -> list[str]:
-    """The experiments that a word stands for."""
+    """The experiments of a name, or all."""
     if what == ALL:
         return list(EXPERIMENTS)
     if what not in EXPERIMENTS:
@@ -108,7 +108,7 @@ class Selection:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is left out, and nothing is other than the paper's."""
+        """Whether the selection is the paper's full set."""
         settings, methods = self.settings or SETTINGS, self.methods or METHODS
         same = set(settings) == set(SETTINGS) and set(methods) == set(METHODS)
         return same and set(self.seeds) == set(SEEDS) and self.rounds is None
@@ -123,7 +123,7 @@ class Selection:
         return f"Ours with {asked}; {papers}." if asked else ""
 
     def has(self, setting: str) -> bool:
-        """Whether a setting is left."""
+        """Whether a setting is selected."""
         return self.settings is None or setting in self.settings
 
 
@@ -143,12 +143,12 @@ def make_plan(experiments: Collection[str], selection: Selection) -> Reproductio
                     if selection.methods is None or method in selection.methods:
                         runs[PlannedRun(variant, method, seed, selection.rounds)] = None
     if not runs and not calibrations:
-        raise InputError(f"Nothing is left of {', '.join(experiments)}: {_has(experiments)}.")
+        raise InputError(f"The selection has no run of {', '.join(experiments)}: {_has(experiments)}.")
     return ReproductionPlan(_study_by_study(runs), tuple(calibrations))
 
 
 def family(setting: str) -> str:
-    """The setting under which a setting's reference is calibrated: settings of one family share it."""
+    """The setting that calibrates a setting's reference; settings of one family share it."""
     return load_setting(setting).calibration.setting or setting
 
 

@@ -21,12 +21,12 @@ class Found:
     """A planned run and its state on disk.
 
     Attributes:
-        run: As it is planned.
+        run: The planned run.
         folder: Its folder.
         state: "other" is a run of another configuration, "damaged" one whose files cannot be read.
         done: Finished rounds.
         note: Why it is "other" or "damaged".
-        record: Of a finished or interrupted run.
+        record: The record of a finished or interrupted run.
     """
 
     run: PlannedRun
@@ -38,13 +38,13 @@ class Found:
 
     @property
     def finished(self) -> bool:
-        """Whether it counts."""
+        """Whether the run is finished."""
         return self.state == "finished"
 
     @property
     def kept(self) -> Run:
-        """A run that is there."""
-        assert self.record is not None, f"{self.folder} holds no run of the plan"
+        """The run on disk; an error if there is none."""
+        assert self.record is not None, f"{self.folder} should hold a run of the plan. Found none"
         return self.record
 
     @property
@@ -53,8 +53,8 @@ class Found:
         return self.record.reference if self.record is not None else None
 
 
-def look(plan: ReproductionPlan, out: Path) -> list[Found]:
-    """Every run of the plan, in its order."""
+def read_states(plan: ReproductionPlan, out: Path) -> list[Found]:
+    """The state of every run of the plan, in the plan's order."""
     return [find(run, run.folder(out)) for run in plan.runs]
 
 
@@ -69,7 +69,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
         differs = next(differences(there, planned), next(differences(reports, UNPROTECTED, "run.reports"), None))
         if differs is not None:
             key, was, now = differs
-            return Found(run, folder, "other", note=f"`{key}` is {was!r} there and should be {now!r}")
+            return Found(run, folder, "other", note=f"`{key}` should be {now!r}, found {was!r}")
         done, summary, _ = len(record.rounds), record.ended, record.reference
         if summary is None:
             return Found(run, folder, "interrupted", done, record=record)
@@ -83,7 +83,7 @@ def find(run: PlannedRun, folder: Path) -> Found:
     return Found(run, folder, "finished", done, record=record)
 
 
-def absences(found: Sequence[Found]) -> list[str]:
+def unfinished_runs(found: Sequence[Found]) -> list[str]:
     """The unfinished runs, one line per study."""
     studies: dict[StudyVariant, list[Found]] = {}
     for each in sorted(found, key=lambda each: METHODS.index(each.run.method)):
@@ -103,8 +103,8 @@ def absences(found: Sequence[Found]) -> list[str]:
     return lines
 
 
-def mixtures(found: Sequence[Found]) -> list[str]:
-    """Studies whose runs of FedHV do not share one reference."""
+def mixed_references(found: Sequence[Found]) -> list[str]:
+    """One line per study whose FedHV runs have different references."""
     references: dict[str, set[tuple[float, ...]]] = {}
     for each in found:
         if each.finished and each.reference is not None:

@@ -54,7 +54,7 @@ def seconds(rounds: int) -> Value:
 
 
 def megabytes(of: Callable[[Traffic], int]) -> Value:
-    """10⁶ bytes that one round moves, all its clients together: down, up or both."""
+    """Megabytes (10⁶ bytes) of one round, summed over its clients: down, up or both."""
     return lambda run: sum(of(each.traffic) for each in run.kept.rounds) / len(run.kept.rounds) / 1e6
 
 
@@ -64,7 +64,7 @@ def _evaluations(run: Found) -> list[Evaluation]:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The smallest slack of any report, and how often the floor was used out of how many chances."""
+    """The smallest slack of any report, the number of times the floor was used, and the number of slacks."""
 
     slack: float
     floored: int

@@ -30,10 +30,10 @@ class Output:
     """One experiment.
 
     Attributes:
-        name: What `fedhv reproduce` calls it.
-        title: What it is.
+        name: Its name in `fedhv reproduce`.
+        title: Its title.
         sheets: Its tables.
-        notes: What is missing or cannot be used.
+        notes: Missing runs, and runs that cannot be used.
     """
 
     name: str
@@ -60,7 +60,7 @@ def write_outputs(outputs: Sequence[Output], folder: Path) -> list[Path]:
                 written.append(path)
                 write_atomic(path, as_csv(sheet.records))
             else:
-                path.unlink(missing_ok=True)  # one that an earlier command wrote would contradict the others
+                path.unlink(missing_ok=True)  # an older page would contradict the new tables
     return written
 
 

@@ -21,7 +21,7 @@ REFERENCES = ("calibrated", "paper", "ours")
 class StudyVariant:
     """A setting, or a setting with a hyper-parameter changed; its runs are one study in one folder.
 
-    A variant keeps the setting's own name inside its runs, so that a report of all of them sees an ablation.
+    The runs of a variant have the setting's own name, so that a report on all of them shows an ablation.
     """
 
     setting: str
@@ -35,7 +35,7 @@ class StudyVariant:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """As `--set` takes them."""
+        """The changes in the form of `--set`."""
         return (self.change,) if self.change else ()
 
 
@@ -50,7 +50,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Its folder, seen from the reproduction's."""
+        """Its folder, relative to the reproduction's."""
         return f"{self.variant.name}/{self.method}-seed{self.seed}"
 
     def folder(self, out: Path) -> Path:
@@ -59,12 +59,12 @@ class PlannedRun:
 
     @property
     def resolved(self) -> Setting:
-        """Its setting with everything that is changed."""
+        """Its setting with all changes."""
         changes = [] if self.rounds is None else [f"training.rounds={self.rounds}"]
         return load_setting(self.variant.setting, [*self.variant.overrides, *changes])
 
     def config(self) -> dict[str, Any]:
-        """The tables of its `config.toml` about setting and method, as they are read back."""
+        """The setting and method tables of its `config.toml`."""
         setting = self.resolved
         parameters = {k: v for k, v in method_tables(setting.method(self.method)).items() if k != "reference"}
         tables = toml.as_tables(setting) | {"methods": {self.method: parameters}}
@@ -74,11 +74,11 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """All that is needed: runs, and families whose reference is wanted for its own sake.
+    """The runs of some experiments, and the calibrations that are results themselves.
 
     Attributes:
-        runs: Each once, study by study.
-        calibrations: Settings to calibrate under, whatever the runs need.
+        runs: All runs without repetition, study by study.
+        calibrations: Settings whose calibrated reference is a result, in addition to those that runs need.
     """
 
     runs: tuple[PlannedRun, ...]

@@ -15,7 +15,7 @@ from fedhv.support.errors import InputError, unknown
 
 Mark = Literal["", "best", "second"]
 Contest = tuple[str, ...]
-"""Who is compared with whom: ("multimnist",), ("multimnist", "task 1"), ("report",)."""
+"""A group of compared methods or variants: ("multimnist",), ("multimnist", "task 1"), ("report",)."""
 Results = dict[Contest, dict[str, dict[str, "Printed"]]]
 """Contest → competitor → metric → printed number."""
 
@@ -29,8 +29,8 @@ class Printed:
     Attributes:
         mean: The number itself.
         deviation: The number after "±".
-        digits: Behind the decimal point.
-        mark: Bold is "best", underlined "second": the paper ranks by means that it does not print in full.
+        digits: Digits after the decimal point.
+        mark: "best" if bold, "second" if underlined. The paper ranks by unrounded means.
     """
 
     mean: float
@@ -52,13 +52,13 @@ class Printed:
 
 
 def names() -> list[str]:
-    """The tables that there are."""
+    """The names of the tables."""
     return sorted(path.stem for path in _folder().glob("*.toml"))
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """One table of the paper as it stands in its file."""
+    """The content of one table's file."""
     path = _folder() / f"{name}.toml"
     if not path.is_file():
         raise unknown("table of the paper", name, names())
@@ -88,7 +88,7 @@ def results(name: str) -> Results:
 
 
 def _values(contest: str, metrics: Mapping[str, Any]) -> Iterator[tuple[Contest, str, Any]]:
-    """A list has one value for each task, and every task is a contest of its own."""
+    """The values of a contest. A list has one value per task, and every task is a separate contest."""
     for metric, value in metrics.items():
         if isinstance(value, list):
             for i, text in enumerate(value, start=1):
@@ -140,7 +140,7 @@ def training_references() -> list[PaperReference]:
 
 @dataclass(frozen=True)
 class PaperDiagnostics:
-    """How close the paper's reports came to the reference, and how often the floor was used."""
+    """The smallest slack of the paper's reports, and how often the floor was used."""
 
     slack: Printed
     floored: int
@@ -168,7 +168,7 @@ class PaperEfficiency:
 
 
 def efficiency() -> PaperEfficiency:
-    """Seconds and megabytes, with the totals of the table of complexities."""
+    """Seconds and megabytes; totals are from the paper's complexity table."""
     found = table("empirical-efficiency")
     methods = {
         method: {"total_megabytes": Printed.of(entry["megabytes"])}

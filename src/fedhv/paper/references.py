@@ -28,26 +28,26 @@ def members(under: str) -> list[str]:
     return [setting for setting in SETTINGS if family(setting) == under]
 
 
-def kept(out: Path, under: str) -> Reference | None:
-    """The family's calibrated reference, if there is one; also one that a study of the family has calibrated."""
+def existing(out: Path, under: str) -> Reference | None:
+    """The family's calibrated reference if it exists, also if a study of the family has calibrated it."""
     own = place(out, under) / NAME
     if own.exists():
         reference = read_reference(own)
-        if not of_rule(reference, load_setting(under)):
+        if not has_calibration_of(reference, load_setting(under)):
             raise InputError(
-                f"{own} is of another calibration than [calibration] of {under} says. Choose another --out."
+                f"{own} should have the calibration of setting {under}. Found another one. Choose another --out."
             )
         return reference
     for setting in members(under):
         path = out / setting / NAME
         if path.exists():
             reference = read_reference(path)
-            if of_rule(reference, load_setting(under)):
+            if has_calibration_of(reference, load_setting(under)):
                 return reference
     return None
 
 
-def of_rule(reference: Reference, setting: Setting) -> bool:
+def has_calibration_of(reference: Reference, setting: Setting) -> bool:
     """Whether a reference has the setting's calibration."""
     asked = rule_asked(setting, setting.calibration.setting or setting.name)
     return reference.provenance.source == "calibration" and rule_of(reference) == asked
@@ -55,7 +55,7 @@ def of_rule(reference: Reference, setting: Setting) -> bool:
 
 def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer: Observer) -> Reference:
     """The family's reference, calibrated if it does not exist; an interrupted calibration is resumed."""
-    reference = kept(out, under)
+    reference = existing(out, under)
     if reference is None:
         setting = load_setting(under)
         folder = make_folder(place(out, under))
@@ -64,9 +64,9 @@ def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer
     return reference
 
 
-def check_shared_rule(setting: str) -> None:
+def check_shared_calibration(setting: str) -> None:
     """Raise an error if settings that share a reference differ in its calibration."""
     under = family(setting)
     mine, theirs = load_setting(setting), load_setting(under)
     if mine.calibration != theirs.calibration and under != setting:
-        raise InputError(f"[calibration] of {setting} should be that of {under}, whose reference it shares.")
+        raise InputError(f"[calibration] of {setting} should equal that of {under}: they share a reference.")

@@ -1,4 +1,4 @@
-"""Entries and rankings as tables to look at and as records for programs."""
+"""Entries and rankings as tables for readers and as records for programs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def values_sheet(
     """Ours, the paper's and the difference for every competitor, a row each.
 
     Args:
-        name: Of its files.
-        title: Above it.
-        caption: Below it.
+        name: The name of its files.
+        title: The text above the table.
+        caption: The text below the table.
         heads: Names of the parts of a contest, and of the competitors.
         of: All entries.
         shown: The names of competitors and contests in tables.
@@ -73,7 +73,7 @@ def rankings_sheet(
     agree = sum(each.agreement == "yes" for each in found)
     best = sum(each.agreement != "no" for each in found)
     caption = (
-        f"Best first, those that are equal joined by =. The order is the paper's in {agree} of {len(found)} rankings, "
+        f"Best first; equal methods are joined by =. The order is the paper's in {agree} of {len(found)} rankings, "
         f"the best is in {best}; a tie contradicts no order. Where printed means are equal, the paper's marks decide."
     )
     headings = (*heads[:-1], "Metric", "Ours", "Paper", "Agree")

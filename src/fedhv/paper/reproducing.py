@@ -10,7 +10,7 @@ from fedhv.paper import tables
 from fedhv.paper.diagnostics import efficiency_sheets, reference_sheets
 from fedhv.paper.estimate import Forecast, forecasts
 from fedhv.paper.experiments import EXPERIMENTS, Selection, chosen, make_plan
-from fedhv.paper.found import Found, absences, look, mixtures, other_runs
+from fedhv.paper.found import Found, mixed_references, other_runs, read_states, unfinished_runs
 from fedhv.paper.output import Output, Sheet, write_outputs
 from fedhv.paper.running import Options, calibrations, run_missing
 from fedhv.simulation.observer import Observer
@@ -38,7 +38,7 @@ def reproduce(
     run: bool = True,
     observer: Observer | None = None,
 ) -> Reproduction:
-    """One of the paper's experiments, or all; tables go to `tables` in the folder, narrowed ones one folder below.
+    """Reproduce one of the paper's experiments, or all. Tables are in `tables`, those of a selection in a subfolder.
 
     Args:
         what: A name in `EXPERIMENTS`, or "all".
@@ -48,7 +48,7 @@ def reproduce(
         observer: Receives progress.
     """
     selection = selection or Selection()
-    names = _left(what, selection)
+    names = _selected(what, selection)
     plan = make_plan(names, selection)
     failures: list[str] = []
     if run:
@@ -56,21 +56,21 @@ def reproduce(
     elif not options.out.is_dir():
         there = "a file" if options.out.exists() else "no such folder"
         raise InputError(f"{options.out} should be the folder of a reproduction. Found {there}.")
-    found = look(plan, options.out)
+    found = read_states(plan, options.out)
     outputs = tuple(_output(name, found, selection, options.out) for name in names)
     folder = options.out / TABLES if selection.whole else options.out / TABLES / NARROWED
     return Reproduction(outputs, tuple(write_outputs(outputs, folder)), tuple(failures))
 
 
-def rehearse(what: str, options: Options, selection: Selection | None = None) -> list[Forecast]:
-    """What `reproduce` would run, in its order, with how long that would take; nothing is written."""
+def planned_runs(what: str, options: Options, selection: Selection | None = None) -> list[Forecast]:
+    """The runs that `reproduce` would compute, in order, with estimated times. Nothing is written."""
     selection = selection or Selection()
-    plan = make_plan(_left(what, selection), selection)
-    found = look(plan, options.out)
+    plan = make_plan(_selected(what, selection), selection)
+    found = read_states(plan, options.out)
     return forecasts(found, calibrations(plan, found, options), options)
 
 
-def _left(what: str, selection: Selection) -> list[str]:
+def _selected(what: str, selection: Selection) -> list[str]:
     """The experiments with at least one selected run; an error if a single experiment has none."""
     names = chosen(what)
     if len(names) == 1:
@@ -90,14 +90,14 @@ def _output(name: str, found: Sequence[Found], selection: Selection, out: Path) 
     wanted = set(make_plan([name], selection).runs)
     mine = [each for each in found if each.run in wanted]
     count = sum(each.finished for each in mine)
-    lacks = absences(mine)
+    lacks = unfinished_runs(mine)
     head = [f"{len(mine) - count} of {len(mine)} runs are not finished"] if lacks else []
-    notes = (*head, *lacks, *other_runs(mine), *mixtures(mine))
-    sheets = [_marked(sheet, selection) for sheet in _sheets(name, mine, selection, out)]
+    notes = (*head, *lacks, *other_runs(mine), *mixed_references(mine))
+    sheets = [_with_difference(sheet, selection) for sheet in _sheets(name, mine, selection, out)]
     return Output(name, EXPERIMENTS[name].title, tuple(sheets), notes)
 
 
-def _marked(sheet: Sheet, selection: Selection) -> Sheet:
+def _with_difference(sheet: Sheet, selection: Selection) -> Sheet:
     """A table whose caption states rounds and seeds that differ from the paper's."""
     if sheet.table is None or sheet.name == "references" or not selection.difference:
         return sheet  # calibrated references depend on neither

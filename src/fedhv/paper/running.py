@@ -11,7 +11,7 @@ from fedhv.engines import choose_engine
 from fedhv.interface import compare
 from fedhv.paper import references
 from fedhv.paper.experiments import family
-from fedhv.paper.found import Found, look
+from fedhv.paper.found import Found, read_states
 from fedhv.paper.plan import REFERENCES, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.cluster import check_ray
 from fedhv.runs.config import load_setting
@@ -36,7 +36,7 @@ class Options:
         engine: As for `fedhv.run`.
         device: As for `fedhv.run`.
         precision: As for `fedhv.run`.
-        reference: "calibrated" now, the "paper"'s own, or "ours", which the settings hold.
+        reference: "calibrated" by this command, "paper" for the paper's values, or "ours" for those of the settings.
     """
 
     out: Path
@@ -66,17 +66,17 @@ def calibrations(plan: ReproductionPlan, found: Sequence[Found], options: Option
         wanted |= dict.fromkeys(
             family(each.run.variant.setting) for each in found if each.run.method == "fedhv" and not each.finished
         )
-    return [under for under in wanted if references.kept(options.out, under) is None]
+    return [under for under in wanted if references.existing(options.out, under) is None]
 
 
 def run_missing(plan: ReproductionPlan, options: Options, observer: Observer | None = None) -> list[str]:
-    """Run unfinished runs. All checks are made before anything is written.
+    """Compute unfinished runs. All checks are made before anything is written.
 
-    Runs that fail on their way (one diverges) leave the others alone; returned is why they failed.
+    A run that fails, for example because it diverges, does not stop the others. Returns the errors of failed runs.
     """
     observer = observer or Observer()
     choice = choose_engine(options.engine, options.device, options.precision)
-    found = look(plan, options.out)
+    found = read_states(plan, options.out)
     _check(found, options)
     families = calibrations(plan, found, options)
     todo = {each.run for each in found if not each.finished}
@@ -128,36 +128,36 @@ def _reference(variant: StudyVariant, options: Options) -> Reference | str | Non
     """The reference of FedHV's runs. A study whose FedHV runs are finished already has one."""
     if options.reference != "calibrated":
         return options.reference
-    return references.kept(options.out, family(variant.setting))
+    return references.existing(options.out, family(variant.setting))
 
 
 def _check(found: Sequence[Found], options: Options) -> None:
     """Refuse a folder that holds other runs, or runs with another kind of reference."""
     for each in found:
         if each.note:
-            raise InputError(f"{each.folder} cannot be gone on with: {each.note}. Choose another --out.")
+            raise InputError(f"{each.folder} cannot be resumed: {each.note}. Choose another --out.")
         if each.run.method != "fedhv":
             continue
         if options.reference == "calibrated":
-            references.check_shared_rule(each.run.variant.setting)
+            references.check_shared_calibration(each.run.variant.setting)
         path = each.folder.parent / references.NAME
         reference = each.reference or (read_reference(path) if path.exists() else None)
         if reference is not None and reference.provenance.source != _source(
             each.run.variant.setting, options.reference
         ):
             raise InputError(
-                f"{each.folder.parent} holds FedHV with another reference than `--reference {options.reference}`. "
-                "Choose another --out or --reference."
+                f"{each.folder.parent} should hold FedHV runs with `--reference {options.reference}`. "
+                "Found another reference. Choose another --out or --reference."
             )
 
 
 def _source(setting: str, reference: str) -> str:
-    """The provenance of such a reference."""
+    """The provenance of a reference of this kind."""
     return "calibration" if reference == "calibrated" else named_source(setting, reference)
 
 
 def _check_data(settings: Iterable[str], data: str | None) -> None:
-    """Find out now whether a benchmark cannot be loaded, not after hours of another."""
+    """Raise an error at once if a benchmark cannot be loaded, not after hours of other runs."""
     benchmarks = dict.fromkeys(load_setting(setting).benchmark for setting in settings)
     for benchmark in benchmarks:
         try:

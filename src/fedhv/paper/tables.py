@@ -153,7 +153,7 @@ def _sheets(
 
 
 def _task_names(found: Sequence[Found]) -> str:
-    """The names of the numbered tasks, as far as runs have them."""
+    """The names of the numbered tasks of settings that have runs."""
     named = {
         each.run.variant.setting: ", ".join(task.name for task in each.kept.summary.tasks)
         for each in found

@@ -27,7 +27,7 @@ class Curve:
 
     @property
     def band(self) -> tuple[Array, Array]:
-        """One deviation below and above the mean, where there is one."""
+        """One deviation below and above the mean, at points that have a deviation."""
         return self.mean - self.deviation, self.mean + self.deviation
 
 
@@ -37,18 +37,18 @@ def metric_curve(group: Group, metric: str) -> Curve:
 
 
 def round_curve(group: Group, values: Callable[[RunData], Array]) -> Curve:
-    """Something that every round has against the round."""
+    """A value of every round against the round."""
     return _curve([(run.rounds.number, values(run)) for run in group.runs])
 
 
 def cost_curve(group: Group, metric: str, cost: str) -> Curve:
     """A metric against the mean "bytes" or "seconds" spent until its round, calibration included."""
     against = metric_curve(group, metric)
-    spent = _curve([(run.evaluations.round, spending(run, cost)) for run in group.runs])
+    spent = _curve([(run.evaluations.round, cost_until(run, cost)) for run in group.runs])
     return Curve(spent.mean, against.mean, against.deviation, against.count)
 
 
-def spending(run: RunData, cost: str) -> Array:
+def cost_until(run: RunData, cost: str) -> Array:
     """Bytes or seconds until each evaluation, calibration included."""
     rounds = run.rounds
     each = rounds.down + rounds.up if cost == "bytes" else rounds.seconds
@@ -67,7 +67,7 @@ def _curve(series: Sequence[tuple[Array, Array]]) -> Curve:
     known = np.isfinite(stacked)
     count = known.sum(axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a point that no run has is NaN, as it should be
+        warnings.simplefilter("ignore", RuntimeWarning)  # a point without runs is NaN
         mean = np.nanmean(np.where(known, stacked, np.nan), axis=0) if len(series) else np.empty(0)
         deviation = np.nanstd(np.where(known, stacked, np.nan), axis=0, ddof=1) if len(series) else np.empty(0)
     return Curve(x, mean, np.where(count > 1, deviation, np.nan), count)

@@ -19,17 +19,17 @@ FIXED_UP_TO = 1e6
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry: words, a mean with its deviation and its rank, or a mean difference with its interval.
+    """One entry: text, a mean with its deviation and its rank, or a mean difference with its interval.
 
     Attributes:
-        text: Words, or a number that has no spread.
+        text: Text, or a number without a spread.
         latex: The text for LaTeX, if it is not the escaped text.
         spread: A mean over runs.
         paired: A mean difference between runs.
-        digits: Behind the decimal point.
-        rank: 1 for the best, or a difference that is clear, 2 for the second; None where nothing is compared.
+        digits: Digits after the decimal point.
+        rank: 1 for the best, or for a difference whose interval excludes 0; 2 for the second; None without a ranking.
         value: The sort key if there is no spread.
-        exact: Leave out a deviation of zero: bytes do not vary from seed to seed.
+        exact: Whether a deviation of zero is left out, as for bytes, which do not vary between seeds.
     """
 
     text: str = ""
@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def plain(self) -> str:
-        """As text, without any emphasis."""
+        """The text without emphasis."""
         if self.paired is not None:
             mean, low, high = (signed_text(value, self.digits) for value in self.paired.interval)
             return f"{mean} [{low}, {high}]"
@@ -60,7 +60,7 @@ class Cell:
         return averaged.mean if averaged else self.value
 
     def parts(self) -> tuple[str, str | None, int | None]:
-        """Mean, deviation and, for huge numbers, their common power of ten."""
+        """Mean, deviation and, for large numbers, their common power of ten."""
         assert self.spread is not None
         mean, deviation = self.spread.mean, self.spread.deviation
         if self.exact and deviation == 0:
@@ -119,7 +119,7 @@ class Table:
 
 
 def words(text: str, latex: str | None = None) -> Cell:
-    """A cell of words."""
+    """A cell of text."""
     return Cell(text, latex)
 
 
@@ -129,13 +129,13 @@ def signed(value: float | None, digits: int, unit: str = "") -> Cell:
 
 
 def signed_text(value: float, digits: int) -> str:
-    """With its sign, unless it is rounded to nothing."""
+    """A number with its sign; no sign if it is rounded to zero."""
     text = f"{value:+.{digits}f}"
     return text.replace("-", MINUS) if float(text) else text[1:]
 
 
 def ranked(values: Mapping[K, Sequence[float]], higher: bool | None, digits: int) -> dict[K, Cell]:
-    """A cell for every competitor; the best and the second are found by unrounded means, equal means share a rank."""
+    """One cell per method. Ranks are by unrounded means; equal means share a rank."""
     spreads = {key: Spread.of(list(runs)) for key, runs in values.items() if len(runs)}
     finite = {str(i): s.mean for i, s in enumerate(spreads.values()) if math.isfinite(s.mean)}
     order = ranks(finite, higher) if higher is not None and len(finite) > 1 else {}

@@ -16,7 +16,7 @@ from fedhv.runs.record import Run
 from fedhv.support.errors import FedHVError, InputError
 
 WIDTH = 140
-"""Columns of a table that is not printed by a terminal."""
+"""The width, in characters, of a table that is not printed on a terminal."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,8 +24,8 @@ class Study(Sequence[Run]):
     """Several methods and seeds on one setting: a sequence of its runs.
 
     Attributes:
-        runs: In the order of seeds, and for each seed of methods.
-        folder: Their folder; None if they are in memory only.
+        runs: Ordered by seed, then by method.
+        folder: The study's folder; None if the runs are in memory only.
     """
 
     runs: tuple[Run, ...]
@@ -62,7 +62,7 @@ class Study(Sequence[Run]):
             data: The folder of the datasets, for figures of the benchmark itself.
         """
         if self.folder is None:
-            raise InputError("A report is made from run folders. Give `fedhv.compare` a folder with `out`.")
+            raise InputError("A report needs run folders. Found runs in memory only. Set `out` of `fedhv.compare`.")
         return write_report([self.folder], out, figures=figures, data=data).page
 
     def __repr__(self) -> str:

@@ -23,11 +23,11 @@ class ReportMetric:
     """A column of numbers: its heading, the value of one run, which direction is better, and how many digits.
 
     Attributes:
-        heading: In a list of methods.
-        value: Of one run.
-        higher: Whether more is better; None where nothing is.
-        digits: Behind the decimal point.
-        short: The heading under a method's name, where methods are side by side.
+        heading: The heading in a list of methods.
+        value: The value of one run.
+        higher: Whether more is better; None if neither direction is better.
+        digits: Digits after the decimal point.
+        short: The heading under a method's name, in tables with methods side by side.
         group: The heading above the heading.
     """
 
@@ -40,13 +40,13 @@ class ReportMetric:
 
     @property
     def column(self) -> Column:
-        """In a list of methods."""
+        """The column in a list of methods."""
         return Column(self.heading, self.group, self.higher)
 
 
 def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
-    caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_going(study)}"
+    caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_unfinished(study)}"
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
@@ -70,7 +70,7 @@ def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequ
 
 
 def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportMetric) -> list[Cell]:
-    """One metric of every method that is there, ranked among them."""
+    """One metric of every method that has runs, with ranks."""
     values = {label: values_of(group, metric.value) for label, group in by_label.items()}
     found = ranked(values, metric.higher, metric.digits)
     return [found.get(label, Cell("–")) for label in labels]
@@ -89,17 +89,17 @@ ACCURACIES = (
 
 
 def values_of(group: Group, value: RunValue) -> list[float]:
-    """One value for every run that counts and has it."""
+    """The values of the counted runs that have one."""
     return [number for run in group.counted if (number := value(run)) is not None]
 
 
 def compared(study: StudyData) -> list[Group]:
-    """The groups of all settings that stand side by side: methods, and variants that belong to no ablation."""
+    """The compared groups of all settings: methods, and variants that belong to no ablation."""
     return [group for setting in study.settings for group in setting.groups if group.counted]
 
 
 def labels_of(study: StudyData) -> list[str]:
-    """Everything that is compared in any setting, in order."""
+    """The labels of all compared groups of all settings, in order."""
     groups = compared(study)
     groups.sort(key=lambda group: (method_rank(group.method), len(group.variant)))
     return list(dict.fromkeys(group.label for group in groups))
@@ -107,11 +107,11 @@ def labels_of(study: StudyData) -> list[str]:
 
 def name_of(group: Group) -> Cell:
     """The method's cell; a star marks unfinished runs."""
-    return words(f"{group.label}*" if group.going else group.label)
+    return words(f"{group.label}*" if group.unfinished else group.label)
 
 
 def count(group: Group) -> Cell:
-    """How many runs count."""
+    """The number of counted runs."""
     n = len(group.counted)
     return Cell(str(n), value=n)
 
@@ -126,6 +126,6 @@ def spread_of(groups: Iterable[Group]) -> str:
     return f"mean ± sample standard deviation over seeds {', '.join(map(str, found.pop()))}"
 
 
-def _going(study: StudyData) -> str:
-    going = any(group.going for setting in study.settings for group in setting.groups)
-    return " * has not finished: values of the last evaluation so far." if going else ""
+def _unfinished(study: StudyData) -> str:
+    unfinished = any(group.unfinished for setting in study.settings for group in setting.groups)
+    return " * has not finished: values of the last evaluation so far." if unfinished else ""

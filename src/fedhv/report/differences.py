@@ -1,7 +1,7 @@
-"""Whether one method is really better than another: their runs subtracted seed by seed.
+"""Paired differences between methods, seed by seed, with confidence intervals.
 
-Runs with the same seed start from the same model and, of as many participants, ask the same clients in every round.
-An effect of a seed that is common to all methods cancels in the difference.
+Runs with the same seed start from the same model. With equal numbers of participants they also have the same cohorts.
+An effect of the seed that is common to all methods cancels in the difference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def differences(study: StudyData) -> Table:
     """Every pair of methods that have at least two seeds in common."""
     sections = []
     for setting in study.settings:
-        groups = [group for group in setting.groups if group.counted and not group.going]
+        groups = [group for group in setting.groups if group.counted and not group.unfinished]
         # The last in order, usually FedHV, minus each of the others.
         pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
         rows = [_row(words(setting.name), *pair) for pair in pairs]
@@ -45,7 +45,7 @@ def _row(setting: Cell, minuend: Group, subtrahend: Group) -> tuple[Cell, ...] |
 
 
 def _paired(minuend: Group, subtrahend: Group, metric: ReportMetric) -> Paired | None:
-    """None with less than two seeds in which both have a finite value."""
+    """None if fewer than two seeds have finite values of both."""
     first, second = _by_seed(minuend, metric), _by_seed(subtrahend, metric)
     common = [first[seed] - second[seed] for seed in first if seed in second]
     return Paired.of(common) if len(common) > 1 else None

@@ -1,4 +1,4 @@
-"""Names that users chose, made harmless for LaTeX, Markdown and HTML."""
+"""Escaping of user-chosen names for LaTeX, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 
 def one_line(text: str) -> str:
-    """Without line breaks and control characters, which no table can hold."""
+    """The text without line breaks and control characters, which tables cannot hold."""
     return _CONTROL.sub(" ", text)
 
 
@@ -43,5 +43,5 @@ def html_text(text: str) -> str:
 
 
 def file_name(text: str) -> str:
-    """A name that any file system takes and that stays in its folder."""
+    """A name that is valid on any file system and cannot leave its folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-_")[:80] or "unnamed"

@@ -8,7 +8,7 @@ from fedhv.report.groups import SettingStudy
 
 
 def gaps(settings: Sequence[SettingStudy]) -> list[str]:
-    """One sentence for everything that is missing."""
+    """One sentence per missing item."""
     if not any(setting.runs for setting in settings):
         return ["no runs yet"]
     return [f"{setting.name}: {note}" for setting in settings for note in _of(setting)]

@@ -34,8 +34,8 @@ class Group:
         return tuple(run for run in evaluated if run.finished) or evaluated
 
     @property
-    def going(self) -> bool:
-        """Whether tables have to make do with runs that have not finished."""
+    def unfinished(self) -> bool:
+        """Whether tables use unfinished runs, because no run has finished."""
         return bool(self.counted) and not self.counted[0].finished
 
 
@@ -50,7 +50,7 @@ class ReportSweep:
 
     @property
     def factor(self) -> Factor:
-        """How the hyper-parameter is called."""
+        """The hyper-parameter's title and symbol."""
         return factor(self.key)
 
 
@@ -81,7 +81,7 @@ class SettingStudy:
 
 @dataclass(frozen=True)
 class StudyData:
-    """All that a report is about."""
+    """The data of a report."""
 
     title: str
     settings: tuple[SettingStudy, ...]

@@ -1,4 +1,4 @@
-"""A table of missing labels: how many there are of every task, and how often a cohort had none."""
+"""A table of missing labels: the labels of every task, and the rounds whose cohort had none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedhv.report.groups import Group, StudyData
 
 
 def missing_labels(study: StudyData) -> Table:
-    """Only settings in which labels are missing have rows."""
+    """The table; it has rows for settings with missing labels only."""
     sections = []
     for setting in study.settings:
         rows = []

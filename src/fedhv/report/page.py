@@ -1,4 +1,4 @@
-"""The page: one HTML file with its data, its charts and its licence inside, and nothing from anywhere else."""
+"""The page: one HTML file that contains its data, scripts and licences and loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedhv.report.payload import payload
 from fedhv.report.tables import tables
 
 SCRIPTS = ("elements.js", "series.js", "chart.js", "tables.js", "download.js", "views.js", "live.js", "page.js")
-"""In the order in which they are put together."""
+"""The scripts of the page, in the order in which they are joined."""
 GENERATOR = '<meta name="generator" content="fedhv'
-"""How a page of ours is recognised before it is replaced."""
+"""A file that starts with this is a report page and may be replaced."""
 
 
 def page(study: StudyData, live: bool = False) -> str:
@@ -28,7 +28,7 @@ def page(study: StudyData, live: bool = False) -> str:
 
     Args:
         study: The study.
-        live: Whether the page asks the server it came from for news; otherwise it may not ask anyone.
+        live: Whether the page requests new data from its own server. Otherwise it makes no connection.
     """
     made = payload(study)
     script, style = _script(), _asset("uPlot.min.css") + _asset("page.css")
@@ -42,7 +42,7 @@ def page(study: StudyData, live: bool = False) -> str:
         "data": script_json(made | {"live": live}),
         "script": script,
     }
-    # All at once, so that nothing that a value holds is taken for a placeholder.
+    # One pass over the template: placeholders inside a value must not be replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
 
 
@@ -64,7 +64,7 @@ def _script() -> str:
 
 
 def _policy(script: str, style: str, live: bool) -> str:
-    """Only this very script and style run; no connection but, for a live page, to its own server."""
+    """The content security policy: only this script and style; a live page may connect to its own server."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}; base-uri 'none'; form-action 'none'"

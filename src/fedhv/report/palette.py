@@ -16,7 +16,7 @@ OKABE_ITO = {
     "orange": "#E69F00",
     "grey": "#777777",
 }
-"""Okabe and Ito's palette; its yellow is too faint on white, and a grey stands for its black, which dark pages hide."""
+"""Okabe and Ito's palette without yellow, which is too faint on white, and with grey instead of black."""
 
 SOLID, DASHED, DOTTED, DASH_DOT = (), (6, 2.5), (1.5, 2), (7, 2, 1.5, 2)
 DASHES: tuple[tuple[float, ...], ...] = (SOLID, DASHED, DASH_DOT, DOTTED, (10, 3), (3, 1.5, 3, 1.5, 1, 1.5))
@@ -25,7 +25,7 @@ MARKERS = "osD^vPX*"
 
 @dataclass(frozen=True)
 class Style:
-    """How one curve looks."""
+    """Colour, dashes and marker of one curve."""
 
     colour: str
     dash: tuple[float, ...]
@@ -38,7 +38,7 @@ METHOD_STYLES = {
     "fsmgda": Style(OKABE_ITO["green"], DASH_DOT, "^"),
     "uniform": Style(OKABE_ITO["purple"], DOTTED, "D"),
 }
-"""The paper's methods look the same in every study."""
+"""The paper's methods have the same style in every study."""
 
 _OTHERS = [OKABE_ITO[name] for name in ("sky", "orange", "grey", "blue", "green", "purple", "vermillion")]
 

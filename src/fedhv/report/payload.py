@@ -30,7 +30,7 @@ METRICS = (
 
 
 def payload(study: StudyData) -> dict[str, Any]:
-    """All that the page shows."""
+    """All data of the page."""
     looks, step = styles(study), thinning(study)
     notes = [*study.notes]
     if step > 1:
@@ -104,7 +104,7 @@ def _run(run: RunData, step: int) -> dict[str, Any]:
 
 
 def _highlights(setting: SettingStudy) -> Iterable[dict[str, Any]]:
-    """For every aggregate the best method, and by how much."""
+    """The best method of every aggregate, and its distance to the second."""
     by_label: dict[str, Group] = {group.label: group for group in setting.groups if group.counted}
     for key, title, unit, higher, digits in METRICS:
         row = row_of(by_label, list(by_label), ReportMetric(title, final(key), higher, digits))
@@ -119,12 +119,13 @@ def _highlights(setting: SettingStudy) -> Iterable[dict[str, Any]]:
             gap = f"{ahead:.{digits}f}" if ahead < 1e6 else f"{ahead:.2e}"
             points = " points" if unit else ""
             text = f"{gap}{points} {'above' if higher else 'below'} {order[1]}" if ahead else f"equal to {order[1]}"
-        going = "not finished yet" if by_label[order[0]].going else ""
+
+        unfinished = "not finished yet" if by_label[order[0]].unfinished else ""
         yield {
             "title": title,
             "label": order[0],
             "value": known[order[0]].plain + unit,
-            "note": "; ".join(filter(None, (text, going))),
+            "note": "; ".join(filter(None, (text, unfinished))),
         }
 
 
@@ -150,12 +151,12 @@ def _style(style: Style) -> dict[str, Any]:
 
 
 def _thin(n: int, step: int) -> Array:
-    """Every `step`th of n places; the last one always."""
+    """Every `step`th of n positions, and always the last one."""
     return np.arange(n - 1, -1, -step)[::-1] if n else np.empty(0, dtype=np.int64)
 
 
 def _columns(values: Array, digits: int) -> list[Any] | None:
-    """One list per task; one number for a constant column, None if nothing is known."""
+    """One list per task; one number for a constant column, None if all values are unknown."""
     if not values.size or not np.isfinite(values).any():
         return None
     return [_number(column[0], digits) if _constant(column) else _numbers(column, digits) for column in values.T]

@@ -110,7 +110,7 @@ class Lines(Observer):
         self.message(f"{label}: {rounds} rounds{after}")
 
     def round(self, round: Round) -> None:
-        """Say how far it is, from time to time."""
+        """Print the progress at intervals."""
         if round.evaluation is not None:
             self._accuracy = _accuracy(round.evaluation)
         if self._due() or round.number == self._rounds:
@@ -119,11 +119,11 @@ class Lines(Observer):
             self.message(f"{self._label}: round {round.number}/{self._rounds}, {text}")
 
     def stop(self) -> None:
-        """Later events are of other runs, perhaps with the same labels."""
+        """Forget the ended runs. Later runs may have the same labels."""
         self._ended = set()
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Say which runs of a study have ended, each once, and from time to time how far the others are."""
+        """Print every run of a study that has ended, once, and at intervals the progress of the others."""
         ended = {label for label, done, rounds, _ in states if done == rounds}
         for label, _, rounds, last in states:
             if label in ended - self._ended:
@@ -164,24 +164,24 @@ def shown(quiet: bool = False) -> Observer:
     return RunBars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
 
 
-def starting_anew(watch: Observer, folder: Path, resume: bool) -> Observer:
-    """First show a message if there is no run to resume, so that a mistyped folder is noticed.
+def warn_without_run(watch: Observer, folder: Path, resume: bool) -> Observer:
+    """Show a message if there is no run to resume, so that a mistyped folder is noticed.
 
-    It is no error: a run that was cut before it wrote anything is started by the command that resumes it.
+    It is not an error: `--resume` also starts a run that was interrupted before it wrote anything.
     """
-    anew = resume and not holds_run(folder)
-    return Announcing(watch, f"{folder} has no run to resume: starting it from the first round." if anew else "")
+    missing = resume and not holds_run(folder)
+    return Announcing(watch, f"{folder} has no run to resume. Starting from the first round." if missing else "")
 
 
-class MakingFolder(Forwarding):
-    """Makes a folder as soon as something starts: bad input leaves none, and a bad path is found before the work."""
+class FolderAtStart(Forwarding):
+    """Creates a folder at the first message: bad input leaves none, and a bad path is found before the work."""
 
     def __init__(self, observer: Observer, folder: Path) -> None:
         super().__init__(observer)
         self._folder = folder
 
     def message(self, text: str) -> None:
-        """Pass it on: what is said first is what will be done."""
+        """Forward the message. The first message is sent after all checks."""
         make_folder(self._folder)
         super().message(text)
 
@@ -196,7 +196,7 @@ def _weights(weights: Sequence[float]) -> str:
 
 
 def incidents(round: Round | None) -> str:
-    """Who was left out of a round, and what the reference watch saw in it, in a few words; mostly nothing."""
+    """Refused clients, repeated attempts and events of the watch in a round; empty if there are none."""
     if round is None:
         return ""
     text = f"  {len(round.refused)} left out" if round.refused else ""

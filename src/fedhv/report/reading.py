@@ -1,4 +1,4 @@
-"""From folders to runs: find them, read them, keep what has not changed since the last look."""
+"""Finds and reads the runs below folders; unchanged runs are not read again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedhv.support.errors import FedHVError, InputError
 FILES = (CONFIG, HISTORY, SUMMARY, REFERENCE)
 T = TypeVar("T")
 NO_STUDY = ("calibration", "report", "tensorboard")
-"""Folders inside a study that belong to it and hold no run of it."""
+"""Folders inside a study that hold none of its runs."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class RunData:
     """One run, finished or not, with its rounds as arrays.
 
     Attributes:
-        name: Its folder, seen from the study's.
-        record: As its folder has it.
-        finished: Whether it had all its rounds.
-        tasks: Their names, empty as long as they are unknown.
+        name: Its folder, relative to the study's.
+        record: The content of its folder.
+        finished: Whether all its rounds are done.
+        tasks: The tasks' names; empty as long as they are unknown.
         rounds: Weights, slacks and costs.
         evaluations: Accuracies and losses.
-        reference: FedHV's, where it could be read.
-        notes: What is wrong with its files.
-        labels: How many training examples are labelled, for every task; empty where all are, or where it is not known.
+        reference: FedHV's reference, if it could be read.
+        notes: Errors in its files.
+        labels: The number of labelled training examples per task; empty if all are labelled or it is unknown.
     """
 
     name: str
@@ -59,12 +59,12 @@ class RunData:
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """The run's seed."""
         return self.record.seed
 
     @property
     def planned(self) -> int:
-        """How many rounds it is to have."""
+        """The planned number of rounds."""
         return self.record.planned or self.done
 
     @property
@@ -74,18 +74,18 @@ class RunData:
 
     @property
     def calibration_bytes(self) -> int:
-        """What the reference cost to find."""
+        """The bytes of the calibration."""
         return self.reference.cost.traffic.total if self.reference else 0
 
     @property
     def calibration_seconds(self) -> float:
-        """How long the reference took to find."""
+        """The seconds of the calibration."""
         return self.reference.cost.seconds if self.reference else 0.0
 
 
 @dataclass
 class Reader:
-    """Reads the runs below some folders, again and again; a run whose files are the same is not read twice."""
+    """Reads the runs below some folders, repeatedly. A run whose files have not changed is not read again."""
 
     folders: Sequence[Path]
     _kept: dict[Path, tuple[tuple[Any, ...], RunData | str]] = field(default_factory=dict)
@@ -99,11 +99,11 @@ class Reader:
                 raise InputError(f"{folder} should be the folder of a run or of a study. Found {found}.")
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Something that changes whenever a file that matters does."""
+        """A value that changes whenever a file of a run changes."""
         return tuple((path, _stamp(path)) for _, path in self._places())
 
     def read(self) -> tuple[list[RunData], list[str]]:
-        """The runs, and a note on every folder that holds one which cannot be read."""
+        """The runs, and a note on every run that cannot be read."""
         runs, notes = [], []
         for name, path in self._places():
             stamp = _stamp(path)
@@ -120,15 +120,15 @@ class Reader:
         """(name, folder) of every run, each folder once; with several folders, names start with the folder's name."""
         found: dict[Path, str] = {}
         several = len(self.folders) > 1
-        for top, title in told_apart(self.folders).items():
+        for top, title in unique_titles(self.folders).items():
             for path in _run_folders(top):
                 inside = path.relative_to(top).as_posix()
                 found.setdefault(path, title if inside == "." else f"{title}/{inside}" if several else inside)
         return [(name, path) for path, name in found.items()]
 
 
-def told_apart(folders: Sequence[Path]) -> dict[Path, str]:
-    """Folders and what they are called: their own names, with parents where these are the same or begin alike."""
+def unique_titles(folders: Sequence[Path]) -> dict[Path, str]:
+    """A title per folder: its name, with parents if two names are equal or one starts with the other."""
     parts = {folder.resolve(): folder.resolve().parts[1:] for folder in folders}
     length = dict.fromkeys(parts, 1)
     while True:
@@ -146,17 +146,17 @@ def told_apart(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def _run_folders(top: Path) -> Iterator[Path]:
-    """Every folder with a `config.toml`; what links lead to is not looked at, so nothing outside is ever read."""
+    """Every folder with a `config.toml`. Links are not followed, so nothing outside is read."""
     for parent, children, files in os.walk(top, followlinks=False):
         if CONFIG in files:
-            children.clear()  # a run's own calibration is part of it
+            children.clear()  # the calibration of a run is not a run of the study
             yield Path(parent)
         else:
             children[:] = sorted(c for c in children if not c.startswith(".") and _may_hold_runs(Path(parent, c)))
 
 
 def _may_hold_runs(folder: Path) -> bool:
-    """Not the study's own calibration, report or log, unless a run was given that very name."""
+    """False for the study's calibration, report and log, unless a run has that name."""
     return folder.name not in NO_STUDY or (folder / CONFIG).is_file()
 
 
@@ -172,7 +172,7 @@ def _stamp(folder: Path) -> tuple[Any, ...]:
 
 
 def _read(name: str, folder: Path) -> RunData | str:
-    """A run, or why it is none."""
+    """A run, or the reason why it cannot be used."""
     if any((folder / file).is_symlink() for file in FILES):
         return "its files are links"
     try:
@@ -181,10 +181,10 @@ def _read(name: str, folder: Path) -> RunData | str:
         return str(error).replace(f"{folder}{os.sep}", "").rstrip(".")
     notes: list[str] = []
     records = read_rounds(folder)
-    summary = _noted(SUMMARY, lambda: run.ended, notes)
+    summary = _read_or_note(SUMMARY, lambda: run.ended, notes)
     if summary is not None and records.rounds.last < summary.rounds:
         records = from_summary(summary, records.rounds.last)
-    reference = _noted(REFERENCE, lambda: run.reference, notes)
+    reference = _read_or_note(REFERENCE, lambda: run.reference, notes)
     return RunData(
         name=name,
         record=run,
@@ -198,8 +198,8 @@ def _read(name: str, folder: Path) -> RunData | str:
     )
 
 
-def _noted(name: str, read: Callable[[], T | None], notes: list[str]) -> T | None:
-    """What a file of a run holds; a note where it cannot be read."""
+def _read_or_note(name: str, read: Callable[[], T | None], notes: list[str]) -> T | None:
+    """The content of a file; None and a note if it cannot be read."""
     try:
         return read()
     except InputError:

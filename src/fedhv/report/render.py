@@ -35,12 +35,12 @@ def markdown(table: Table) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Unrounded: a mean over runs has three columns, with its deviation and the number of runs; so has a difference."""
+    """Unrounded values. A mean has three columns (mean, std, runs), a difference too (difference, low, high)."""
     parts = [_parts([row[i] for row in table.rows]) for i in range(len(table.columns))]
     headings: list[str] = []
     for column, each in zip(table.columns, parts, strict=True):
         name = f"{column.group} {column.heading}".strip()
-        headings += [_inert(f"{name} {what}".strip()) for what in each]
+        headings += [_no_formula(f"{name} {what}".strip()) for what in each]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(headings)
@@ -53,7 +53,7 @@ SPREAD, PAIRED, PLAIN = ("mean", "std", "runs"), ("difference", "low", "high"), 
 
 
 def _parts(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """What the columns are called that a column becomes in CSV."""
+    """The names of the CSV columns of one column."""
     cells = list(cells)
     return SPREAD if any(c.spread for c in cells) else PAIRED if any(c.paired for c in cells) else PLAIN
 
@@ -64,7 +64,7 @@ def _values(cell: Cell, parts: tuple[str, ...]) -> Sequence[object]:
         return ("", "", 0) if spread is None else (spread.mean, _or_empty(spread.deviation), spread.count)
     if parts is PAIRED:
         return ("", "", "") if cell.paired is None else cell.paired.interval
-    return (cell.value if _is_its_value(cell) else _inert(cell.plain),)
+    return (cell.value if _text_is_value(cell) else _no_formula(cell.plain),)
 
 
 def latex(table: Table) -> str:
@@ -86,7 +86,7 @@ def latex(table: Table) -> str:
         lines += [r"\addlinespace[1.5pt]"] if number else []
         above: Sequence[Cell] = ()
         for row in section:
-            lines.append(_latex_row([_latex_cell(c) for c in _unrepeated(row, above, table.columns)]))
+            lines.append(_latex_row([_latex_cell(c) for c in _without_repeats(row, above, table.columns)]))
             above = row
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -104,28 +104,28 @@ def html(table: Table) -> str:
     return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def terminal(table: Table) -> OnTerminal:
+def terminal(table: Table) -> TerminalTable:
     """For the terminal."""
-    return OnTerminal(table)
+    return TerminalTable(table)
 
 
 @dataclass(frozen=True)
-class OnTerminal:
-    """A table that fits itself into the terminal: first its columns close up, then numbers and listings are folded.
+class TerminalTable:
+    """A table that fits the terminal: first the padding of columns is removed, then numbers and listings are folded.
 
-    Names stay whole, unless they leave too little room for the parts of a number: "89.66" above "± 0.11".
+    Names stay whole, unless they leave too little space for the parts of a number: "89.66" above "± 0.11".
     """
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As rich asks for it."""
+        """Rendering by rich."""
         width = options.max_width
-        roomy = _on_terminal(self.table, padding=1)
-        if natural_width(roomy) <= width:
-            yield roomy
+        padded = _on_terminal(self.table, padding=1)
+        if natural_width(padded) <= width:
+            yield padded
         else:
-            yield _on_terminal(self.table, padding=0, whole=_least(self.table) <= width)
+            yield _on_terminal(self.table, padding=0, whole=_least_width(self.table) <= width)
 
 
 def _on_terminal(table: Table, padding: int, whole: bool = True) -> RichTable:
@@ -142,19 +142,19 @@ def _on_terminal(table: Table, padding: int, whole: bool = True) -> RichTable:
     for section in table.sections:
         above: Sequence[Cell] = ()
         for row in section:
-            shown = _unrepeated(row, above, table.columns)
+            shown = _without_repeats(row, above, table.columns)
             out.add_row(*(Text(c.plain, {1: "bold", 2: "underline"}.get(c.rank or 0, "")) for c in shown))
             above = row
         out.add_section()
     return out
 
 
-def _least(table: Table) -> int:
-    """How wide whole names are with folded numbers beside them; a space is left of every column and right of all."""
+def _least_width(table: Table) -> int:
+    """The width with whole names and folded numbers, including one space before every column and one at the end."""
     least = len(table.columns) + 1
     for i, column in enumerate(table.columns):
         shown = [row[i].plain for row in table.rows]
-        # Headings of numbers may be torn apart, numbers only between their parts.
+        # Headings of numbers may be broken anywhere, numbers only between their parts.
         parts = [column.heading, *shown] if column.name else [part for text in shown for part in text.split()]
         least += max((cell_len(part) for part in parts), default=0)
     return least
@@ -185,7 +185,7 @@ def _latex_headings(columns: Sequence[Column]) -> list[str]:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    """A row; the end of the one above would take a bracket or a star that it begins with for its own argument."""
+    r"""A row. `{}` protects a leading bracket or star, which would be an argument of the previous row's `\\`."""
     guard = "{}" if cells[0].lstrip()[:1] in ("[", "*") else ""
     return f"{guard}{' & '.join(cells)} \\\\"
 
@@ -207,8 +207,8 @@ def _latex_number(number: str, rank: int | None) -> str:
     return {1: rf"\textbf{{\boldmath${number}$}}", 2: rf"\underline{{${number}$}}"}.get(rank or 0, f"${number}$")
 
 
-def _unrepeated(row: Sequence[Cell], above: Sequence[Cell], columns: Sequence[Column]) -> list[Cell]:
-    """Leading names that are those of the row above become blank, up to the first that differs."""
+def _without_repeats(row: Sequence[Cell], above: Sequence[Cell], columns: Sequence[Column]) -> list[Cell]:
+    """Blank the leading names that equal those of the row above, up to the first that differs."""
     shown, same = [], bool(above)
     for i, (cell, column) in enumerate(zip(row, columns, strict=True)):
         same = same and not column.numeric and i + 1 < len(columns) and cell.text == above[i].text
@@ -220,8 +220,8 @@ def _or_empty(value: float | None) -> float | str:
     return "" if value is None else value
 
 
-def _is_its_value(cell: Cell) -> bool:
-    """Whether a cell says its value and nothing more, perhaps rounded: not "3/12", whose value only sorts it."""
+def _text_is_value(cell: Cell) -> bool:
+    """Whether the text of a cell is its value, rounded or not. In "3/12" the value is only the sort key."""
     try:
         float(cell.text.replace(MINUS, "-"))
     except ValueError:
@@ -229,7 +229,7 @@ def _is_its_value(cell: Cell) -> bool:
     return cell.value is not None
 
 
-def _inert(text: str) -> str:
-    """One line, which no spreadsheet takes for a formula."""
+def _no_formula(text: str) -> str:
+    """One line that a spreadsheet does not read as a formula."""
     text = one_line(text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text

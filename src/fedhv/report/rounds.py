@@ -1,4 +1,4 @@
-"""A history as arrays, read without trust: what a crash or an editor did to the file is said, not raised."""
+"""A history as arrays. A damaged file gives notes, not errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Evaluations:
-    """E evaluations of m tasks: `round` (E), `accuracy` and `loss` (E, m), `aggregates` name → (E), or left out."""
+    """E evaluations of m tasks: `round` (E), `accuracy` and `loss` (E, m), `aggregates` name → (E)."""
 
     round: Array
     accuracy: Array
@@ -38,7 +38,7 @@ class Evaluations:
         return column
 
     def without(self, aggregate: str) -> Evaluations:
-        """The same with an aggregate left out, where it would compare what cannot be compared."""
+        """The same without an aggregate that is not comparable between the runs."""
         return replace(self, aggregates={name: each for name, each in self.aggregates.items() if name != aggregate})
 
     def lacks(self, metric: str) -> bool:
@@ -48,7 +48,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Rounds:
-    """T rounds: numbers from 1, weights and slacks (T, m), and what each round cost; NaN where nothing is known.
+    """T rounds: numbers from 1, weights and slacks (T, m), and the costs of each round; NaN if unknown.
 
     `absent` (T, m) is 1 where no client of the cohort had labels of a task.
     """
@@ -74,7 +74,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class HistoryRecords:
-    """What a history file held: its tasks, its rounds, its evaluations and what is wrong with it."""
+    """The content of a history file: tasks, rounds, evaluations, and notes on errors."""
 
     tasks: tuple[str, ...]
     rounds: Rounds
@@ -83,7 +83,7 @@ class HistoryRecords:
 
 
 def read_rounds(folder: Path) -> HistoryRecords:
-    """The history in a run's folder; a line that cannot be read ends it, and a note says so."""
+    """The history in a run's folder, up to the first line that cannot be read. A note states the line."""
     content, notes = _content(folder / NAME)
     rounds: list[Round] = []
     for number, _, found in lines(content):
@@ -106,7 +106,7 @@ def read_rounds(folder: Path) -> HistoryRecords:
 
 
 def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, Evaluations]:
-    """The same with m tasks, for a run that has not said yet how many it has: what is not known is NaN."""
+    """The same with m tasks, for a run whose tasks are not known yet. Unknown values are NaN."""
 
     def wide(values: Array) -> Array:
         return values if values.shape[1] == m else np.full((len(values), m), math.nan)

@@ -1,4 +1,4 @@
-"""From runs to a study: sort them by setting, method and variant, and say what is missing."""
+"""From runs to a study: sort them by setting, method and variant, and list what is missing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from fedhv.report.gaps import gaps
 from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank
-from fedhv.report.reading import Reader, RunData, told_apart
+from fedhv.report.reading import Reader, RunData, unique_titles
 from fedhv.report.rounds import conform
 from fedhv.report.variants import Changes, factor_order, frozen, hyper_parameters, sort_key, variants
 
 
 def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> StudyData:
-    """The runs below some folders, finished or still going on; a `reader` remembers what it has read before."""
+    """The finished and unfinished runs below some folders. A `reader` caches files that have not changed."""
     places = [Path(folder) for folder in folders]
     runs, notes = (reader or Reader(places)).read()
-    return make_study(", ".join(told_apart(places).values()), runs, notes)
+    return make_study(", ".join(unique_titles(places).values()), runs, notes)
 
 
 def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> StudyData:
-    """Put runs in order and say what is missing."""
+    """Sort runs and list what is missing."""
     settings, doubles = [], []
     for name, tasks, members in _by_setting(list(runs)):
         kept, found = _distinct(members)
@@ -64,7 +64,7 @@ def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> Sett
 
 
 def _comparable(runs: Sequence[RunData]) -> list[RunData]:
-    """The runs, without their hypervolumes if these are held against different references."""
+    """The runs, without their hypervolumes if these are relative to different references."""
     if len({run.record.evaluation_reference for run in runs if len(run.evaluations)}) < 2:
         return list(runs)
     return [replace(run, evaluations=run.evaluations.without("hypervolume")) for run in runs]
@@ -95,9 +95,9 @@ def _sweeps(groups: Sequence[Group]) -> tuple[ReportSweep, ...]:
 
 
 def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
-    """Of one setting the same method, hyper-parameters and seed count once: the run that is further, else the first.
+    """One run per method, hyper-parameters and seed of a setting: the one with more rounds, else the first.
 
-    Hyper-parameters that only one of two runs knows, since it is of a later version, do not tell them apart.
+    A hyper-parameter that only one of two runs has, because it is of a later version, is not a difference.
     """
     kept: dict[tuple[str, int, str], RunData] = {}
     notes = []

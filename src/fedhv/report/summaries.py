@@ -1,4 +1,4 @@
-"""What the command line prints about runs."""
+"""Tables of run summaries on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = (
 )
 TASKS = "tasks"
 LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
-"""Where a terminal is too narrow for all columns; the accuracies stay."""
+"""The columns that a narrow terminal leaves out, in this order. Accuracies are always shown."""
 
 SummaryValue = Callable[[Summary], float]
 """A number of a run's summary."""
@@ -54,7 +54,7 @@ def summary_table(summary: Summary) -> Table:
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Mean ± sample standard deviation over seeds; the best in bold, the second underlined.
 
-    What does not fit into `width` is left out, the least important first: never a method's name.
+    Columns that do not fit into `width` are left out, the least important first. Names of methods are always shown.
     """
     methods = list(dict.fromkeys(summary.method for summary in summaries))
     runs = {name: [s for s in summaries if s.method == name] for name in methods}
@@ -74,7 +74,7 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 
 @dataclass(frozen=True)
 class _Column:
-    """Numbers of all methods; columns of one `part` are left out together."""
+    """One number per method; columns of one `part` are left out together."""
 
     part: str
     heading: str
@@ -106,7 +106,7 @@ def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
 
 
 def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) -> Table:
-    """Names keep their width, whatever happens; numbers that do not fit even so are folded rather than cut."""
+    """Names keep their width. Numbers that do not fit are folded, not cut."""
     table = Table(box=box.SIMPLE_HEAD, title=title)
     table.add_column("method", no_wrap=True, min_width=max(Text(name).cell_len for name in methods))
     for column in columns:
@@ -122,13 +122,13 @@ def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], 
         "mean ± sample standard deviation" if any(len(own) > 1 for own in runs.values()) else "",
         "bold is best, underlined second" if len(runs) > 1 else "",
         f"{' and '.join(costs)} include{'' if costs[1:] else 's'} calibration" if costs else "",
-        f"left out for want of width: {', '.join(left_out)}" if left_out else "",
+        f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
     return "; ".join(filter(None, said))
 
 
 def megabytes(count: float) -> str:
-    """Bytes as 10⁶ bytes."""
+    """Bytes in MB (10⁶ bytes)."""
     return f"{count / 1e6:.2f} MB"
 
 

@@ -32,7 +32,7 @@ LAST = 10
 
 
 def tables(study: StudyData) -> list[Table]:
-    """Every table that has something to say."""
+    """All tables that have rows."""
     makers = (main, loss, differences, per_task, last_ten, ablations, references, missing_labels, costs)
     return [table for table in (make(study) for make in makers) if table.sections]
 
@@ -98,7 +98,7 @@ def ablations(study: StudyData) -> Table:
     metrics = (
         ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2),
         ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2),
-        ReportMetric("MeanLoss", final("mean_loss"), False, 4),  # four digits, to resolve ties of rounding
+        ReportMetric("MeanLoss", final("mean_loss"), False, 4),  # four digits, so that rounded values are rarely equal
         ReportMetric("HV", final("hypervolume"), True, 2),
     )
     sections = [

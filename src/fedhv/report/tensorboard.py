@@ -1,8 +1,8 @@
-"""TensorBoard logging: follows the histories of a run or a study on disk, under the names that they use.
+"""TensorBoard logging: reads the histories of a run or a study on disk and logs their new rounds.
 
-Runs of a study may be played by other processes; their histories are where all of them can be read. So whatever
-TensorBoard shows is what `history.jsonl` says: `weights/clear`, `slack/faint`, `evaluation/mean_accuracy`,
-`evaluation/tasks/clear/accuracy`, `seconds`, …
+Runs of a study may be computed by other processes, so the values come from the histories on disk. Tags are the names
+in `history.jsonl`: `weights/clear`, `slack/faint`, `evaluation/mean_accuracy`, `evaluation/tasks/clear/accuracy`,
+`seconds`, …
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECONDS_BETWEEN_LOOKS = 0.5
 
 @dataclass
 class _Follower:
-    """Writes the new rounds of one history; the first ones wait until an evaluation has named the tasks."""
+    """Writes the new rounds of one history. Rounds before the first evaluation wait for it: it has the tasks' names."""
 
     history: Following
     log: Path
@@ -60,7 +60,7 @@ class _Follower:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            # What an earlier process logged of these rounds is hidden, not shown twice.
+            # Hide these rounds in the logs of an earlier process, so that they are not shown twice.
             self._writer = SummaryWriter(str(self.log), purge_step=round.number)
         for name, value in round.scalars(self._tasks):
             self._writer.add_scalar(name, value, round.number)
@@ -69,7 +69,8 @@ class _Follower:
 class TensorBoard(Forwarding):
     """Forwards all events and writes `tensorboard/` in the folder of a run or a study.
 
-    A log that cannot be written is said once and given up: the histories hold all of it, and no run should end for it.
+    If the log cannot be written, one message is shown and logging ends. The run goes on, and the histories have all
+    values.
     """
 
     def __init__(self, folder: Path, observer: Observer) -> None:
@@ -85,24 +86,24 @@ class TensorBoard(Forwarding):
         self._given_up = False
 
     def round(self, round: Round) -> None:
-        """Log what is new, not more often than anyone looks."""
+        """Log new rounds, at most once per interval."""
         super().round(round)
-        self._look()
+        self._log_new()
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Log what is new in the runs of a study."""
+        """Log the new rounds of a study's runs."""
         super().runs(states)
-        self._look()
+        self._log_new()
 
     def stop(self) -> None:
         """Log the rest."""
         super().stop()
-        self._look(now=True)
+        self._log_new(now=True)
         if self._followers and not self._said and not self._given_up:
             self._said = True
-            self.message(f"Look at it with: tensorboard --logdir {self._folder / FOLDER}")
+            self.message(f"Open the log with: tensorboard --logdir {self._folder / FOLDER}")
 
-    def _look(self, now: bool = False) -> None:
+    def _log_new(self, now: bool = False) -> None:
         if self._given_up or (not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS):
             return
         self._looked = time.monotonic()

@@ -20,12 +20,12 @@ Changes = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
 
 NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "references.")
-"""What may differ between runs of one method without making them variants of it."""
+"""Keys that may differ between runs of one variant of a method."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A hyper-parameter as tables and figures call it; `known` ones have a symbol of the paper."""
+    """A hyper-parameter's name in tables and figures; `known` ones have a symbol of the paper."""
 
     title: str
     symbol: str
@@ -56,11 +56,11 @@ FACTORS = {
     "run.reports.clip": Factor("Clipping of reports", "C", "C"),
     "run.reports.noise": Factor("Noise of reports", "z", "z"),
 }
-"""The paper's names, then those of private reports; a method's hyper-parameters are known by their last part."""
+"""The paper's names, then those of private reports. A method's hyper-parameters are identified by their last part."""
 
 
 def factor(key: str) -> Factor:
-    """How a hyper-parameter is called; one that the paper does not name is called what the setting calls it."""
+    """The name of a hyper-parameter: the paper's if it has one, otherwise its key in the setting."""
     short = key.rpartition(".")[2]
     known = FACTORS.get(_known_as(key))
     return known or Factor(short.replace("_", " ").capitalize(), short, latex_text(short, math=True), known=False)
@@ -73,11 +73,11 @@ def factor_order(key: str) -> tuple[int, str]:
 
 
 def variants(runs: Sequence[RunData]) -> list[Changes]:
-    """For every run of one setting, what of it differs from that setting's default.
+    """The hyper-parameters of every run of one setting that differ from the setting's default.
 
-    The default of a hyper-parameter is the value that most of the distinct configurations share: where one factor
-    at a time is varied, it is the centre of the star. In doubt it is the shipped setting's value, then the most
-    frequent one, then the largest number of rounds: a trial is not what a study is about.
+    The default of a hyper-parameter is the value that most of the distinct configurations share. If one factor at a
+    time is varied, it is the common value of all sweeps. Ties are resolved by the shipped setting's value, then by the
+    most frequent value, then by the largest number of rounds, because short runs are usually trials.
     """
     flat = [hyper_parameters(run) for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each))
@@ -95,9 +95,9 @@ def variants(runs: Sequence[RunData]) -> list[Changes]:
 
 
 def hyper_parameters(run: RunData) -> dict[str, Any]:
-    """The setting of a run as dotted keys, without what may differ, and what its clients did to their reports.
+    """The setting of a run as dotted keys, without those that may differ, and the privacy of its reports.
 
-    Calibration counts where a reference is used.
+    Calibration is included if the method uses a reference.
     """
     flat = _dotted(run.record.table("setting"), "")
     flat |= _dotted({"run": {"reports": UNPROTECTED | run.record.table("run", "reports")}}, "")
@@ -117,18 +117,18 @@ def frozen(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as tables show it; values that differ never look the same."""
+    """A value as text for tables. Different values have different texts."""
     short = f"{value:g}" if isinstance(value, float) else str(value)
     return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
-    """Numbers ascend, and words like "all" come after them."""
+    """Sorts numbers in ascending order, then words such as "all"."""
     return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))
 
 
 def _known_as(key: str) -> str:
-    """A method's own hyper-parameters are known by their last part, whatever the method is called."""
+    """The key without the method's name for a method's own hyper-parameters."""
     return key.rpartition(".")[2] if key.startswith("methods.") else key
 
 

@@ -1,7 +1,7 @@
-"""The page while runs are going on, served to this machine alone.
+"""The page of running studies, served to this machine only.
 
-Two answers exist, the page and its data, both made in memory from the study. No path of a request ever becomes a
-path of a file, so there is nothing outside the study to be had.
+The server has two answers, the page and its data, both made in memory from the study. No path of a request is used as
+a path of a file, so nothing outside the study can be read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedhv.support.errors import InputError
 HOST = "127.0.0.1"
 
 
-class Watcher:
-    """The study as it is now; read again only when a file of it has changed."""
+class LiveStudy:
+    """The current study; its files are read again only if one of them has changed."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = folders
@@ -61,11 +61,11 @@ class Watcher:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers two requests and refuses every other."""
+    """Serves the page and its data; every other request is refused."""
 
     daemon_threads = True
 
-    def __init__(self, watcher: Watcher, port: int = 0) -> None:
+    def __init__(self, watcher: LiveStudy, port: int = 0) -> None:
         self.watcher = watcher
         try:
             super().__init__((HOST, port), Handler)
@@ -74,7 +74,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         return f"http://{HOST}:{self.server_port}/"
 
 
@@ -95,10 +95,13 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        if not self._meant_for_us():
-            # Some other site has pointed its name at this machine, to read the page through the user's browser.
+        if not self._is_local_host():
+            # DNS rebinding: another site's name resolves to this machine, to read the page through the user's browser.
             self._send(
-                HTTPStatus.FORBIDDEN, b"This page answers to 127.0.0.1 and localhost alone.\n", "text/plain", body
+                HTTPStatus.FORBIDDEN,
+                b"The page is served at 127.0.0.1 and localhost only.\n",
+                "text/plain",
+                body,
             )
         elif self.path == "/":
             self._send(HTTPStatus.OK, self.server.watcher.page(), "text/html; charset=utf-8", body)
@@ -109,9 +112,9 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self._send(HTTPStatus.OK, data, "application/json", body, tag=tag)
         else:
-            self._send(HTTPStatus.NOT_FOUND, b"There is nothing here but the page itself, at /.\n", "text/plain", body)
+            self._send(HTTPStatus.NOT_FOUND, b"Not found. The page is at /.\n", "text/plain", body)
 
-    def _meant_for_us(self) -> bool:
+    def _is_local_host(self) -> bool:
         port = self.server.server_port
         return self.headers.get("Host") in {f"{HOST}:{port}", f"localhost:{port}"}
 
@@ -129,11 +132,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
         self.end_headers()
         if body:
-            with suppress(BrokenPipeError, ConnectionResetError):  # the reader has gone; nothing is lost
+            with suppress(BrokenPipeError, ConnectionResetError):  # the browser has closed the connection
                 self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep the terminal quiet."""
+        """Print nothing on the terminal."""
 
 
 def _tag(data: bytes) -> str:

@@ -23,14 +23,14 @@ OURS = {"tables": tuple(FORMATS), "figures": ("png", "pdf")}
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and what is missing from it.
+    """The files of a report, and notes on missing data.
 
     Attributes:
-        folder: Where everything is.
-        page: The page in it.
-        tables: As they can be printed.
-        files: Everything that was written.
-        notes: What the study lacks, and which figures could not be drawn.
+        folder: The report's folder.
+        page: The HTML page in the folder.
+        tables: The tables, ready for printing.
+        files: All written files.
+        notes: Runs and seeds that the study lacks, and figures that could not be drawn.
     """
 
     folder: Path
@@ -51,20 +51,20 @@ def write_report(
     """Tables as Markdown, CSV and LaTeX, figures as PNG and PDF, and the page, from run folders.
 
     Args:
-        folders: Run folders, study folders, or folders of studies; runs may still be going on.
-        out: Where the report goes; by default `report` inside the one folder that is given.
+        folders: Run folders, study folders, or folders of studies. Runs need not be finished.
+        out: The report's folder; by default `report` inside the given folder, if there is only one.
         figures: Whether figures are drawn; they need matplotlib.
-        jobs: How many processes draw them.
+        jobs: The number of processes that draw figures.
         data: The folder of the datasets, for figures of the benchmarks themselves.
     """
     places = [Path(folder) for folder in folders]
     if out is None and len(places) != 1:
-        raise InputError("With several folders, say where the report should go with --out.")
+        raise InputError("A report on several folders needs its own folder. Set it with --out.")
     study = read_study(places)
     if not study.runs:
         reasons = f" {study.notes[0]}." if study.notes and study.notes[0] != "no runs yet" else ""
         raise InputError(
-            f"{', '.join(map(str, places))}: found no run, that is, no folder with a config.toml.{reasons}"
+            f"{', '.join(map(str, places))}: expected runs (folders with a config.toml). Found none.{reasons}"
         )
     if figures:
         from fedhv.report.figures import check_matplotlib
@@ -100,11 +100,11 @@ def _tables(study: StudyData, made: Sequence[Table], target: Path) -> list[Path]
 
 
 def _clean(target: Path) -> Path:
-    """The report's folder, without the tables and figures of an older report; other files are never touched."""
+    """Remove the tables and figures of an older report from the folder. Other files are not changed."""
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} should be a folder. Found a file.")
     if target.is_dir() and any(target.iterdir()) and not _is_report(target):
-        raise InputError(f"{target} is not empty and holds no report. Choose another folder with --out.")
+        raise InputError(f"{target} should be empty or hold a report. Found other files. Choose another --out.")
     make_folder(target)
     for name, endings in OURS.items():
         for ending in endings:

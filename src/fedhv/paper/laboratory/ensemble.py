@@ -1,9 +1,9 @@
 r"""Many runs of FedHV on federated quadratics at once, in closed form.
 
-A quadratic's Hessian is the same for all clients, so the mean of a cohort's local paths is itself a path, driven by
-the means of its minibatches. That makes a round a handful of array operations for all runs together, and horizons of
-a million rounds affordable. It is the algorithm of `fedhv.methods.FedHV` on `Quadratics.problem()`: given the draws
-of an engine it gives the engine's models.
+A quadratic's Hessian is the same for all clients. So the mean of a cohort's local trajectories follows the same
+recursion, with the means of its minibatches. A round is then a few array operations for all runs together, which
+allows horizons of a million rounds. The algorithm is that of `fedhv.methods.FedHV` on `Quadratics.problem()`: with
+the draws of an engine it gives the engine's models.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Moment(NamedTuple):
         weights: $w^t$, R × m.
         losses: $F(\theta^t)$, R × m.
         reports: $\hat F^t$, R × m.
-        squared_gradients: $\|\nabla\Phi(\theta^t)\|^2$, R numbers; not a number where a run is unsafe.
+        squared_gradients: $\|\nabla\Phi(\theta^t)\|^2$, R numbers; NaN for unsafe runs.
     """
 
     round: int
@@ -53,7 +53,7 @@ class EnsembleDraws:
     Attributes:
         clients: The cohorts, C × R × M.
         batches: The minibatches, C × R × M × K × b.
-        reports: The reports' examples, C × R × M × q; None where reports are full.
+        reports: The reports' examples, C × R × M × q; None for full reports.
     """
 
     clients: np.ndarray
@@ -62,8 +62,8 @@ class EnsembleDraws:
 
 
 Step = tuple[np.ndarray | None, np.ndarray | None, Any]
-"""What a round's draws come to, as means over the cohort: the minibatches' points (R × K × m × d), the reports'
-points (R × m × d) and their $L/2\\,\\|a\\|^2 + h$ (R × m); None where every client takes part with all it has."""
+"""Means of a round's draws over the cohort: the minibatches' points (R × K × m × d), the reports' points (R × m × d)
+and their $L/2\\,\\|a\\|^2 + h$ (R × m); None if all clients participate with all their examples."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Ensemble:
     """Runs of FedHV that differ in their draws and learning rates.
 
     Attributes:
-        federation: What they run on.
-        constants: With the reference, the floor and M.
+        federation: The federation of all runs.
+        constants: Its constants, with the reference, the floor and M.
         batch_size: b.
         report: $B_{\\rm rep}$.
     """
@@ -82,7 +82,7 @@ class Ensemble:
     batch_size: int = 1
     report: ReportBudget = "all"
 
-    def play(
+    def simulate(
         self,
         steps: StepSizes | Sequence[StepSizes],
         horizons: int | Sequence[int],
@@ -91,14 +91,14 @@ class Ensemble:
         seed: int = 0,
         draws: EnsembleDraws | None = None,
     ) -> Iterator[Moment]:
-        """The moments t = 0, 1, …, T of all runs; at T nothing is drawn, and the report is the loss itself.
+        """The moments t = 0, 1, …, T of all runs. Nothing is drawn at T, and the report is the loss itself.
 
         Args:
-            steps: One for all runs, or one for each; K and the server's rate are common.
-            horizons: T of every run, not increasing: those that have ended are dropped from the rows.
-            runs: R, where both are common to all.
-            seed: Of all draws.
-            draws: Given ones, of one run as long as the horizon, instead of random ones.
+            steps: The step sizes of all runs, or one per run with the same K and server rate.
+            horizons: T of all runs, or one per run in non-increasing order. Ended runs are dropped from the rows.
+            runs: R, if steps and horizon are common to all runs.
+            seed: The seed of all draws.
+            draws: Given draws of one run, as many rounds as the horizon, instead of random ones.
         """
         size = next((len(x) for x in (steps, horizons) if isinstance(x, Sequence)), runs or 1)
         each = list(steps) if isinstance(steps, Sequence) else [steps] * size
@@ -109,9 +109,9 @@ class Ensemble:
             raise InputError("Parameter `steps` should have the same local steps and server rate in all runs.")
         for step in each:
             self.federation.check_steps(step)
-        return self._play(each, [whole("horizons", t) for t in ends], np.random.default_rng(seed), draws)
+        return self._simulate(each, [whole("horizons", t) for t in ends], np.random.default_rng(seed), draws)
 
-    def _play(
+    def _simulate(
         self, steps: list[StepSizes], ends: list[int], rng: np.random.Generator, given: EnsembleDraws | None
     ) -> Iterator[Moment]:
         f, c = self.federation, self.constants
@@ -162,7 +162,7 @@ class Ensemble:
     def _stretch(
         self, runs: int, K: int, left: int, rng: np.random.Generator, given: EnsembleDraws | None
     ) -> Iterator[Step]:
-        """For each of some coming rounds what its draws come to: means over the cohort."""
+        """The means over the cohort of the draws of the next rounds."""
         f, m, n = self.federation, self.constants.cohort, self.federation.examples
         q = f.report_size(self.report, self.batch_size)
         if given is None and n == 1 and m == f.clients:  # nothing is random

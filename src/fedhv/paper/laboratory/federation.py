@@ -30,7 +30,7 @@ class AnalyticFederation(ABC):
 
     @property
     def examples(self) -> int:
-        """n, of every client."""
+        """n, the number of examples of each client."""
         return self.sizes[1]
 
     @property
@@ -52,7 +52,7 @@ class AnalyticFederation(ABC):
         r"""$\nabla f_i(\theta)$, m × d."""
 
     def squared_gradient(self, theta: Vector, reference: Vector) -> np.ndarray:
-        r"""$\|\nabla\Phi(\theta)\|^2$; one for every θ, where there are several."""
+        r"""$\|\nabla\Phi(\theta)\|^2$, one value per θ."""
         scale = 1 / (array(reference) - self.losses(theta))
         return np.asarray(((scale[..., None] * self.gradients(theta)).sum(axis=-2) ** 2).sum(axis=-1))
 
@@ -62,10 +62,10 @@ class AnalyticFederation(ABC):
 
     @abstractmethod
     def problem(self) -> Problem:
-        """The same federation for every method and engine."""
+        """The federation as a problem, for all methods and engines."""
 
     def method(self, constants: ProblemConstants, steps: StepSizes, report: ReportBudget = "all") -> FedHV:
-        """FedHV as the constants and steps have it."""
+        """FedHV with these constants and steps."""
         return FedHV(
             server_lr=steps.server_lr,
             local_lr=steps.local_lr,
@@ -75,12 +75,12 @@ class AnalyticFederation(ABC):
         )
 
     def _in_single_precision(self, *names: str) -> None:
-        """Round these arrays as models are kept, so that engines and formulas speak of the same numbers."""
+        """Round these arrays to single precision, so that engines and formulas use the same numbers."""
         for name in names:
             object.__setattr__(self, name, array(getattr(self, name)).astype(np.float32).astype(np.float64))
 
 
 def floor_of(constants: ProblemConstants) -> float:
-    r"""$\rho_{\rm clip}$ of runs with these constants; the method's own default where they have neither it nor ρ."""
+    r"""$\rho_{\rm clip}$ of runs with these constants: the floor, else ρ, else the method's default."""
     given = constants.margin is not None or constants.floor is not None
     return constants.rho_clip if given else FedHV().floor

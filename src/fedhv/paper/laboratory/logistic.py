@@ -1,8 +1,8 @@
 r"""Federated logistic regression with constants that are exact or provable bounds.
 
-All m tasks read the same inputs through the same parameters, each with labels of its own:
+All m tasks have the same inputs and parameters, and each has its own labels:
 $\ell_i(\theta; x, y_i) = \log(1 + e^{-y_i\langle x, \theta\rangle})$ with
-$y_i = \pm 1$. Where labels differ, tasks conflict.
+$y_i = \pm 1$. Tasks with different labels conflict.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Logistic(AnalyticFederation):
         spread: float = 0.3,
         size: float = 0.5,
     ) -> Logistic:
-        """A federation drawn at random: every task separates by a direction of its own, every client has its middle."""
+        """A random federation: every task has its own separating direction, every client its own mean input."""
         rng = np.random.default_rng(seed)
         directions = rng.standard_normal((dimensions, tasks))
         middles = spread * rng.standard_normal((clients, 1, dimensions))
@@ -111,7 +111,7 @@ class Logistic(AnalyticFederation):
         return float(np.linalg.norm(self.inputs, axis=-1).max())
 
     def radius(self, steps: StepSizes, horizon: int) -> float:
-        """How far from the start any model, local or global, can come within the horizon."""
+        """An upper bound on the distance of every local or global model from the start within the horizon."""
         each = self.gradient_bound * steps.local
         return whole("horizon", horizon) * steps.server_lr * each + each
 
@@ -127,14 +127,14 @@ class Logistic(AnalyticFederation):
     ) -> ProblemConstants:
         r"""The constants on the ball of this radius around the start.
 
-        $L_i$ is exact. $\sigma_i$, $\zeta_i$, $\omega_i$ and $\tau_i$ are provable upper bounds: their values at the
-        start, which are exact, plus the radius times a Lipschitz constant of what they are the spread of. The
-        reference is the smallest that is surely safe by such a bound on the losses.
+        $L_i$ is exact. $\sigma_i$, $\zeta_i$, $\omega_i$ and $\tau_i$ are provable upper bounds: their exact values
+        at the start, plus the radius times a Lipschitz constant of the losses or gradients whose spread they are.
+        The reference is the smallest one that such a bound on the losses proves safe.
 
         Args:
             cohort: M.
             batch_size: b, drawn with replacement for every local step.
-            radius: Of the ball; `radius(steps, horizon)` holds every trajectory.
+            radius: The radius of the ball; the ball of `radius(steps, horizon)` contains every trajectory.
             margin: ρ.
             report: $B_{\rm rep}$.
             floor: $\rho_{\rm clip}$; the margin by default.
@@ -169,7 +169,7 @@ class Logistic(AnalyticFederation):
     # --- for engines --------------------------------------------------------------------------------------
 
     def problem(self) -> Problem:
-        """The same federation for every method and engine."""
+        """The federation as a problem, for all methods and engines."""
         clients = [
             (self.inputs[k].astype(np.float32), [self.labels[k, :, i].astype(np.float32) for i in range(self.tasks)])
             for k in range(self.clients)
@@ -189,7 +189,7 @@ class SharedLogit(nn.Module):
         self.tasks = tasks
 
     def forward(self, inputs: Tensor) -> list[Tensor]:
-        """One logit an example, for every task."""
+        """One logit per example, the same for every task."""
         return [inputs @ self.theta] * self.tasks
 
 

@@ -25,8 +25,8 @@ class Observed:
     Attributes:
         squared_gradients: $\frac1T\sum_t\|\nabla\Phi(\theta^t)\|^2$.
         report_error: $\|\hat F^t - F(\theta^t)\|_\infty^2$, the mean over runs and rounds: at most $\Xi_{\rm loss,T}$.
-        largest_report_error: The largest over rounds of the mean over runs: an estimate of $\Xi_{\rm loss,T}$, and too
-            large a one where runs are few.
+        largest_report_error: The maximum over rounds of the mean over runs: an estimate of $\Xi_{\rm loss,T}$, which
+            is too large if there are few runs.
         largest_report_error_error: The standard error of that mean over runs.
         smallest_slack: Over rounds and tasks.
     """
@@ -44,7 +44,7 @@ class Observed:
 
     @property
     def error(self) -> float:
-        """Its standard error; zero for one run or where nothing is random."""
+        """Its standard error; zero for one run or if nothing is random."""
         return _standard_error(self.squared_gradients)
 
 
@@ -63,7 +63,7 @@ def observe_horizons(
     least = np.full(len(every), np.inf)
     worst, summed, unsure = np.zeros((3, len(horizons)))
     ends = np.repeat(np.array(horizons), runs)
-    for moment in ensemble.play([s for s, _ in every], [t for _, t in every], seed=seed):
+    for moment in ensemble.simulate([s for s, _ in every], [t for _, t in every], seed=seed):
         rows = len(moment.models)
         running = ends[:rows] > moment.round
         total[:rows] += np.where(running, moment.squared_gradients, 0)
@@ -98,7 +98,7 @@ def observe_engine(
     seeds: Sequence[int] = (0,),
     engine: type[Engine] = Sequential,
 ) -> Observed:
-    """Runs of FedHV through an engine, as any other problem's."""
+    """Runs of FedHV on an engine."""
     method = federation.method(constants, steps, report)
     local = LocalTraining(steps.local_steps, batch_size, steps.local_lr, sampling="replacement")
     reference = np.array(constants.reference)
@@ -129,5 +129,5 @@ def observe_engine(
 
 
 def _standard_error(values: np.ndarray) -> float:
-    """Of the mean; zero for one value."""
+    """The standard error of the mean; zero for one value."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,7 +1,7 @@
 r"""Federated quadratics on which every assumption of the theory holds and every constant is exact.
 
 Example j of client k costs task i $\ell_i(\theta; x_{k,j}) = \frac{L_i}{2}\|\theta - a_{kj,i}\|^2 + h_{kj,i}$. The
-offsets $h \ge 0$ move losses without moving gradients: they set the noise of reports apart from that of gradients.
+offsets $h \ge 0$ change losses but not gradients, so the noise of reports and that of gradients are set independently.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Quadratics(AnalyticFederation):
 
     A local step is $\theta \leftarrow (1 - \eta_\ell h)\theta + \eta_\ell\sum_i w_iL_i\,a_i$ with $h = \sum_i w_iL_i$:
     a convex combination of the model and examples. So for $\eta_\ell \max_i L_i \le 1$ and $\eta_g \le 1$ every
-    model, local or global, stays in the convex hull of the start and the points, surely. The losses, their
-    spread between clients and the dispersion of examples are convex functions of θ, so their suprema over that
+    model, local or global, surely stays in the convex hull of the start and the points. The losses, their
+    spread between clients and the dispersion of examples are convex functions of θ. So their suprema over that
     hull are maxima over its finitely many vertices: exact, and valid on every trajectory.
 
     Attributes:
@@ -84,16 +84,16 @@ class Quadratics(AnalyticFederation):
         """A federation drawn at random.
 
         Args:
-            seed: Of all draws.
+            seed: The seed of all draws.
             clients: N.
-            examples: n, of every client.
+            examples: n, the number of examples of each client.
             tasks: m.
             dimensions: d.
-            size: How far apart the tasks' optima lie.
-            spread: How far the clients' optima lie from the task's.
-            noise: How far the examples lie from their client's optimum.
+            size: The scale of the distances between the tasks' optima.
+            spread: The scale of the distances of the clients' optima from the task's.
+            noise: The scale of the distances of the examples from their client's optimum.
             offset: The largest offset of an example.
-            distance: How far the start lies from the tasks' middle.
+            distance: The distance of the start from the mean of the tasks' optima.
         """
         rng = np.random.default_rng(seed)
         middle = size * rng.standard_normal((1, 1, tasks, dimensions))
@@ -135,7 +135,7 @@ class Quadratics(AnalyticFederation):
 
     @cached_property
     def centres(self) -> np.ndarray:
-        """Where each task is best, m × d."""
+        """The optimum of each task, m × d."""
         return np.asarray(self.points.mean(axis=(0, 1)))
 
     @cached_property
@@ -148,16 +148,16 @@ class Quadratics(AnalyticFederation):
 
     @cached_property
     def vertices(self) -> np.ndarray:
-        """Points whose convex hull holds every trajectory: the start and all examples."""
+        """Points whose convex hull contains every trajectory: the start and all examples."""
         return np.concatenate([self.start[None], self.points.reshape(-1, self.dimensions)])
 
     def reference(self, margin: float) -> np.ndarray:
         r"""$r_i = \sup f_i + \rho$ over the hull: the smallest reference that is surely safe with this margin."""
         r = self.losses(self.vertices).max(axis=0) + margin
-        return np.asarray(r * (1 + 4 * np.finfo(np.float64).eps))  # so that rounding does not take away from the margin
+        return np.asarray(r * (1 + 4 * np.finfo(np.float64).eps))  # rounding must not reduce the margin
 
     def check_steps(self, steps: StepSizes) -> None:
-        """Refuse steps with which a model might leave the hull."""
+        """Raise an error for steps with which a model might leave the hull."""
         if steps.server_lr > 1:
             raise InputError(
                 "Parameter `server_lr` should be at most 1, for models to stay among the examples. "
@@ -179,19 +179,19 @@ class Quadratics(AnalyticFederation):
         floor: float | None = None,
         reference: Vector | None = None,
     ) -> ProblemConstants:
-        r"""The constants, none of them a mere bound.
+        r"""The exact constants.
 
         $\sigma_i$ and $\zeta_i$ do not depend on θ; $\omega_i$, $\tau_i$ and $G_{\rm sg}$ are attained on the hull. The
-        paper asks for $G_{\rm sg} \ge G_{\max}$, which sets it where examples are close together.
+        paper requires $G_{\rm sg} \ge G_{\max}$, which determines it if examples are close together.
 
         Args:
             cohort: M.
             batch_size: b, drawn with replacement for every local step.
             report: $B_{\rm rep}$.
-            margin: ρ, the margin of the safe reference, which is made for it where none is given.
+            margin: ρ, the margin of the safe reference. Without `reference`, the reference is computed from it.
             floor: $\rho_{\rm clip}$; the margin by default.
-            reference: Another reference instead. A margin that is given with it must hold on the whole hull; without
-                one the reference may be unsafe, which is what the certificate is for.
+            reference: A given reference. A margin given with it must hold on the whole hull. Without a margin the
+                reference may be unsafe; then the certificate of Theorem A.15 decides.
         """
         if reference is None:
             if margin is None:
@@ -242,7 +242,7 @@ class Quadratics(AnalyticFederation):
     # --- for engines --------------------------------------------------------------------------------------
 
     def problem(self) -> Problem:
-        """The same federation for every method and engine."""
+        """The federation as a problem, for all methods and engines."""
         clients = [
             (
                 np.zeros((self.examples, 1), np.float32),
@@ -260,7 +260,7 @@ class Quadratics(AnalyticFederation):
         )
 
     def method(self, constants: ProblemConstants, steps: StepSizes, report: ReportBudget = "all") -> FedHV:
-        """FedHV as the constants and steps have it."""
+        """FedHV with these constants and steps."""
         self.check_steps(steps)
         return super().method(constants, steps, report)
 

@@ -26,11 +26,11 @@ class RateCurve:
 
     Attributes:
         name: Its name in tables.
-        constants: Of the federation.
+        constants: The constants of the federation.
         base_step: $\eta_0$; the steps of horizon T are $\eta_{\rm eff} = \eta_0/\sqrt T$.
         horizons: T, longest first.
-        observed: For every horizon.
-        bounds: The theorem's, where it admits the steps, else None.
+        observed: The measurements, one per horizon.
+        bounds: The theorem's bounds; None if its conditions exclude the steps.
     """
 
     name: str
@@ -42,12 +42,12 @@ class RateCurve:
 
     @property
     def admissible(self) -> bool:
-        """Whether the theorem speaks of all its horizons."""
+        """Whether the theorem applies to all its horizons."""
         return all(bound is not None for bound in self.bounds)
 
     @property
     def report_error(self) -> float:
-        r"""The measured $\Xi_{\rm loss}$, at the longest horizon, which knows it best."""
+        r"""The measured $\Xi_{\rm loss}$ at the longest horizon, which has the most samples."""
         return self.observed[0].report_error
 
     @property
@@ -99,10 +99,10 @@ def pair(
     noise: float = 0.0,
     offset: float = 0.0,
 ) -> Quadratics:
-    """Two tasks whose optima lie `distance` apart, started `start` beside their middle.
+    """Two tasks with optima at distance `distance`, started at distance `start` from their midpoint.
 
-    One example in `examples` of the first task has the offset `examples * offset`, so that the mean offset is
-    `offset` and a report on a few examples is skewed: that biases the weights, which no averaging undoes.
+    One example in `examples` of the first task has the offset `examples * offset`. The mean offset is `offset`, and a
+    report on a few examples is skewed. This biases the weights, and averaging does not remove the bias.
     """
     rng = np.random.default_rng(0)
     middle = np.array([[-distance / 2, 0.0], [distance / 2, 0.0]])
@@ -125,7 +125,7 @@ def rate_curve(
     runs: int = 1,
     seed: int = 0,
 ) -> RateCurve:
-    """Play the schedule at every horizon."""
+    """Run the schedule at every horizon."""
     ordered = sorted((whole("horizons", t) for t in horizons), reverse=True)
     steps = [StepSizes(local_steps=local_steps, local_lr=base_step / (local_steps * math.sqrt(t))) for t in ordered]
     observed = observe_horizons(ensemble, steps, ordered, runs=runs, seed=seed)
@@ -142,7 +142,7 @@ def rate_curve(
 def rate_experiment(
     *, longest: int = 2**19, runs: int = 8, noisy_longest: int = 2**14, seed: int = 0
 ) -> tuple[RateCurve, ...]:
-    r"""The laboratory's answer to "how fast".
+    r"""The rate of convergence, measured in three experiments.
 
     1. Full participation, full reports, full-batch steps, the largest base step that the theorem admits.
     2. The same with minibatch noise and a base step of $1/\max_i L_i$. The theorem's condition on the base step is
@@ -151,9 +151,9 @@ def rate_experiment(
 
     Args:
         longest: The longest horizon of the first curve.
-        runs: Of every curve in which something is random.
-        noisy_longest: The longest horizon of the others.
-        seed: Of all draws.
+        runs: The number of runs of every random curve.
+        noisy_longest: The longest horizon of the other curves.
+        seed: The seed of all draws.
     """
     quiet = pair(clients=4, examples=1, distance=0.1, start=0.1, spread=0.02)
     exact = quiet.constants(cohort=4, batch_size=1, margin=1.0)

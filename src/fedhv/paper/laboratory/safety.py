@@ -20,12 +20,12 @@ QUANTILES = (0.0, 0.05, 0.5)
 
 @dataclass(frozen=True)
 class SafetyCase:
-    """A federation whose reference is not safe by construction, only `slack` above the initial losses.
+    """A federation with a reference `slack` above the initial losses, which need not be safe.
 
     Attributes:
         name: Its name in tables.
         federation: Its federation.
-        slack: Of every task at the start.
+        slack: The slack of every task at the start.
         local_lr: η_ℓ.
         cohort: M.
         batch_size: b.
@@ -61,7 +61,7 @@ class SafetyCase:
 
 
 def safety_cases() -> tuple[SafetyCase, ...]:
-    """Cases that can be certified, then the same with steps or references that cannot."""
+    """Cases that can be certified, then cases whose steps or references cannot."""
     calm = Quadratics.random(3, distance=0.2)
     wild = Quadratics.random(3, distance=0.1, noise=1.0, clients=4, examples=4)
     many = Quadratics.random(5, tasks=4, distance=0.2)
@@ -81,9 +81,9 @@ class Safety:
     r"""The result of a case.
 
     Attributes:
-        case: Which.
+        case: The case.
         certificate: At the largest margin that can be certified, or the nearest to it.
-        smallest: For every run its smallest true slack at the start of any round and at the end.
+        smallest: The smallest true slack of every run, over the starts of all rounds and the end.
         course: Quantiles over runs of the smallest slack, round by round, (T + 1) × 3.
     """
 
@@ -136,7 +136,7 @@ def safety(case: SafetyCase, *, runs: int, delta: float = 0.05, seed: int = 0) -
     smallest = np.full(whole("runs", runs), np.inf)
     course = []
     ensemble = Ensemble(case.federation, constants, case.batch_size, case.report)
-    for moment in ensemble.play(steps, horizon, runs=runs, seed=seed):
+    for moment in ensemble.simulate(steps, horizon, runs=runs, seed=seed):
         slack = (reference - moment.losses).min(axis=1)
         np.minimum(smallest, slack, out=smallest)
         course.append(np.quantile(slack, QUANTILES))
@@ -150,7 +150,7 @@ def safety_experiment(*, runs: int = 1000, delta: float = 0.05, seed: int = 0) -
 
 
 def certified_horizons(case: SafetyCase, rates: np.ndarray, delta: float = 0.05) -> list[dict[str, Any]]:
-    """How far a certificate reaches as steps shrink: T grows faster than 1/η."""
+    """The largest certified horizon as steps shrink: T grows faster than 1/η."""
     found = []
     for rate in rates:
         steps = StepSizes(local_steps=case.local_steps, local_lr=float(rate))

@@ -17,7 +17,7 @@ from fedhv.theory.constants import ProblemConstants, StepSizes
 from fedhv.theory.convergence import BoundTerms, prescribed_steps, stationarity_bound
 
 RADIUS = 0.5
-"""Of the ball on which the constants of logistic regression hold; the horizons here stay well inside."""
+"""The radius of the ball on which the constants of logistic regression hold. The horizons here stay inside."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Case:
 
 
 def cases() -> tuple[Case, ...]:
-    """A plain case, and one change of it at a time."""
+    """A base case, and cases that differ from it in one property each."""
     return (
         Case("full participation, full reports"),
         Case("a quarter of the clients", cohort=2),
@@ -86,13 +86,13 @@ class Measured:
     """One case at one horizon.
 
     Attributes:
-        case: Which.
+        case: The case.
         through: "ensemble" in closed form, or "engine".
         horizon: T.
-        steps: As prescribed.
+        steps: The prescribed steps.
         observed: The measurements of the runs.
-        terms: The bound's.
-        refined: The bound's with the 1/M refinements, which independent clients allow.
+        terms: The bound's terms.
+        refined: The bound's terms with the 1/M refinements for independent clients.
     """
 
     case: Case

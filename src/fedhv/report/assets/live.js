@@ -18,7 +18,7 @@ function follow(update) {
         status.textContent = `The server answered ${answer.status}; trying again.`;
       }
     } catch {
-      status.textContent = "The server has stopped: what is shown is the last that it said.";
+      status.textContent = "The server has stopped. The page shows the last data.";
     }
     setTimeout(ask, 1000 * SECONDS_BETWEEN_QUESTIONS);
   }

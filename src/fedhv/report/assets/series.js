@@ -7,7 +7,7 @@ function column(values, index, length) {
   return Array.isArray(found) ? found : new Array(length).fill(found ?? null);
 }
 
-// What a run says about a metric: x and y of every evaluation.
+// A metric of a run: x and y of every evaluation.
 function evaluationCurve(run, choice) {
   const length = run.evaluated.length;
   const y = choice.metric === "accuracy" || choice.metric === "loss" ? column(run[choice.metric], choice.task, length) : run[choice.metric];

@@ -68,12 +68,12 @@ def curves(sweep: ReportSweep) -> Figure:
 
 
 def _symbol(sweep: ReportSweep) -> str:
-    """The paper's symbol, or the hyper-parameter's own name, which may hold anything."""
+    """The paper's symbol, or the hyper-parameter's own name, escaped."""
     return f"${sweep.factor.latex}$" if sweep.factor.known else plain(sweep.factor.symbol)
 
 
 def _points(axes: Axes, sweep: ReportSweep, metric: str, label: str, style: Style) -> None:
-    """A point for every value at equal distances: the values of a sweep are far apart, or words."""
+    """One point per value at equal distances, because values may differ by orders of magnitude or be words."""
     shown = [(i, values_of(group, final(metric))) for i, group in enumerate(sweep.groups)]
     spreads = [(i, Spread.of(values)) for i, values in shown if values]
     axes.errorbar(

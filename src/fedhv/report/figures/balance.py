@@ -57,7 +57,7 @@ def with_slack(setting: SettingStudy) -> list[Group]:
 
 
 def slacks(setting: SettingStudy) -> Figure:
-    """r − f̂ of every task and round: as it is, and on a logarithmic axis down to the floor of the weights."""
+    """r − f̂ of every task and round, on a linear axis and on a logarithmic one that ends at the floor."""
     groups = with_slack(setting)
     figure, axes = panels(len(groups), 2, 2.5)
     for group, linear, log in zip(groups, axes[::2], axes[1::2], strict=True):
@@ -87,7 +87,7 @@ def _lines(axes: Axes, setting: SettingStudy, group: Group, what: str, logarithm
             return np.where(column > 0, column, np.nan) if logarithmic else column
 
         curve = round_curve(group, values)
-        if logarithmic:  # a band that reaches below zero has no place there
+        if logarithmic:  # a logarithmic axis cannot show a band below zero
             low = np.maximum(curve.mean - curve.deviation, curve.mean / 10)
             curve = Curve(curve.x, curve.mean, curve.mean - low, curve.count)
         draw(axes, curve, style, task, linewidth=1.3)

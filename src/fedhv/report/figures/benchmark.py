@@ -47,7 +47,7 @@ def label_shares(benchmark: Benchmark, clients: Clients, task: int, shown: int) 
     """(labels, clients): the share of each class, or of the examples with each yes/no label."""
     targets = benchmark.train.labels(task)
     if targets.ndim > 1:
-        known = benchmark.train.targets[task].numpy()  # a missing label is no yes
+        known = benchmark.train.targets[task].numpy()  # a missing label is not a positive one
         shares = [known[clients[k]].reshape(len(clients[k]), -1).mean(axis=0) for k in range(shown)]
     elif np.issubdtype(targets.dtype, np.floating):
         raise InputError(f"Task '{benchmark.tasks[task].name}' has no labels to count.")
@@ -58,7 +58,7 @@ def label_shares(benchmark: Benchmark, clients: Clients, task: int, shown: int) 
 
 
 def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
-    """How many examples have each class; those without a label have none."""
+    """The number of examples of each class. Examples without a label are not counted."""
     return np.bincount(labels[labels >= 0], minlength=classes)
 
 
@@ -80,7 +80,7 @@ def images(benchmark: Benchmark, count: int) -> np.ndarray:
     """(n, height, width) or (n, height, width, 3) in [0, 1]."""
     stored = _shown(benchmark)[:count].inputs
     if not isinstance(stored, Tensor) or stored.ndim != 4 or stored.shape[1] not in (1, 3):
-        raise InputError(f"The inputs of {benchmark.name} are no images.")
+        raise InputError(f"The inputs of {benchmark.name} are not images.")
     inputs = stored.float().numpy()
     if stored.is_floating_point():
         low, high = float(inputs.min()), float(inputs.max())

@@ -42,7 +42,7 @@ def costs(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
 
 
 def unit_of(largest: float, cost: str) -> tuple[float, str]:
-    """The unit in which the largest value is easily read, and how much it is."""
+    """A unit that fits the largest value, and its size."""
     largest = largest if np.isfinite(largest) else 0
     for least, unit in UNITS[cost]:
         if largest >= least:

@@ -26,7 +26,7 @@ WIDTH = 6.75
 MISSING = "Figures need matplotlib: pip install 'fedhv[figures]', or leave them out with --no-figures."
 DOTS_PER_INCH = 200
 MARKED_UP_TO = 12
-"""Curves with so few points show them."""
+"""The largest number of points that a curve marks."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -53,7 +53,7 @@ RC: dict[Any, Any] = {
     "lines.scale_dashes": False,
     "figure.dpi": 100,
     "savefig.dpi": DOTS_PER_INCH,
-    "pdf.fonttype": 42,  # TrueType: text stays text, which journals ask for
+    "pdf.fonttype": 42,  # TrueType: text stays text, which journals require
     "svg.fonttype": "none",
     "axes.formatter.useoffset": False,
     "axes.formatter.limits": (-4, 5),
@@ -73,13 +73,13 @@ def write_figure(stem: Path, figure: Figure) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     for path in paths:
         write_atomic(path, image(figure, path.suffix[1:]))
-        figure.set_layout_engine("none")  # the layout is found once; it is the slow part
+        figure.set_layout_engine("none")  # the layout is computed once, because it is slow
     return paths
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the common style. Without matplotlib, the error says what to install."""
+    """Draw in the common style. Raises an error if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -98,7 +98,7 @@ def panels(rows: int, columns: int, height: float, width: float = WIDTH, **optio
 
 
 def draw(axes: Axes, curve: Curve, style: Style, label: str, named: bool = False, **options: Any) -> None:
-    """A mean with its band; a curve of few points shows them. A label that is `named` may hold mathematics."""
+    """A mean with its band; a curve with few points marks them. A `named` label may contain mathematics."""
     if not len(curve):
         return
     low, high = curve.band
@@ -116,12 +116,12 @@ def draw(axes: Axes, curve: Curve, style: Style, label: str, named: bool = False
 
 
 def linestyle(style: Style) -> Any:
-    """As matplotlib writes dashes."""
+    """The dashes in matplotlib's notation."""
     return (0, style.dash) if style.dash else "-"
 
 
 def plain(text: str, longest: int = 48) -> str:
-    """A user's name as a figure may show it: on one line, no mathematics in it, not hidden from legends."""
+    """A user-chosen name for a figure: one line, no mathematics, no leading underscore, which legends would hide."""
     text = one_line(text)
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     text = text.replace("$", r"\$")
@@ -129,7 +129,7 @@ def plain(text: str, longest: int = 48) -> str:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, above them, in as many lines as its words need."""
+    """One legend above all panels, wrapped to the width of the figure."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
@@ -156,7 +156,7 @@ def from_zero(axes: Axes) -> None:
 
 
 def only(figure: Figure, axes: Sequence[Axes], used: int) -> list[Axes]:
-    """Remove the panels that stay empty."""
+    """Remove empty panels."""
     for each in axes[used:]:
         figure.delaxes(each)
     return list(axes[:used])

@@ -103,6 +103,6 @@ def _name_spokes(axes: Any, around: np.ndarray, names: Sequence[str], radius: fl
 
 
 def radial_limits(low: float, high: float) -> tuple[float, float]:
-    """Whole percentages around the values, with some room towards the centre."""
+    """Whole percentages around the values, with some space towards the centre."""
     room = max(0.35 * (high - low), 1.0)
     return float(max(0, math.floor(low - room))), float(min(100, math.ceil(high + 0.05 * room)))

@@ -41,7 +41,7 @@ def write_figures(
     Args:
         study: The study.
         folder: An existing folder for the files.
-        jobs: How many processes draw; more than one needs an importable main module, as `multiprocessing` does.
+        jobs: The number of drawing processes. More than one needs an importable main module, like `multiprocessing`.
         data: The folder of the datasets, for figures of the benchmarks themselves.
     """
     looks = styles(study)
@@ -62,7 +62,7 @@ def write_figures(
 
 
 def figures_of(setting: SettingStudy, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
-    """(name, figure) of everything that a setting has data for."""
+    """(name, figure) of all figures that a setting has data for."""
     yield "curves", learning.aggregates(setting, looks)
     yield from learning.per_task(setting, looks)
     if len(setting.tasks) > 1:
@@ -99,12 +99,12 @@ def _draw_setting(
 def _draw_benchmark(
     config: Mapping[str, Any], folder: Path, prefix: str, data: str | None
 ) -> tuple[list[Path], list[str]]:
-    """Label distributions and example images, if the benchmark is a shipped one and its data is at hand."""
+    """Label distributions and example images, if the benchmark is a shipped one and its data is available."""
     given = config.get("setting")
     tables = {key: value for key, value in given.items() if key != "methods"} if isinstance(given, Mapping) else {}
     name = tables.get("benchmark")
     if name not in BENCHMARKS:
-        # Loading a user's own benchmark would run whatever code a file in the study names.
+        # Loading a user's own benchmark would run the code that a file in the study names.
         return [], [f"{name}: no figures of its labels and images, since it is not one of the shipped benchmarks"]
     written: list[Path] = []
     notes: list[str] = []
@@ -112,7 +112,7 @@ def _draw_benchmark(
         setting = setting_from_tables(tables)
         loaded = load_benchmark(setting.benchmark, data)
         if isinstance(loaded, Problem):
-            return [], [f"{name}: no figures of its labels and images, since its examples are no images"]
+            return [], [f"{name}: no figures of its labels and images, since its examples are not images"]
         with drawing():
             labels = benchmark.label_distribution(loaded, setting.federation.divide(loaded))
             written += write_figure(folder / f"{prefix}labels", labels)
