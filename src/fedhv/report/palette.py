@@ -14,7 +14,7 @@ OKABE_ITO = {
     "purple": "#CC79A7",
     "sky": "#56B4E9",
     "orange": "#E69F00",
-    "grey": "#777777",
+    "grey": "#686868",
 }
 """Okabe and Ito's palette without yellow, which is too faint on white, and with grey instead of black."""
 
@@ -40,27 +40,42 @@ METHOD_STYLES = {
 }
 """The paper's methods have the same style in every study."""
 
-_OTHERS = [OKABE_ITO[name] for name in ("sky", "orange", "grey", "blue", "green", "purple", "vermillion")]
+_OWN = [OKABE_ITO[name] for name in ("sky", "orange", "grey")]
+_PAPERS = [OKABE_ITO[name] for name in ("blue", "green", "purple", "vermillion")]
+
+TASK_COLOURS = ("#4A63D8", "#81B814", "#73510D", "#9AA6F5", "#68B6A9", "#2F655D")
+"""Of tasks, so that a task is never taken for a method: indigo, lime, brown, lavender, mint, pine."""
 
 
 def styles(study: StudyData) -> dict[str, Style]:
-    """A style for the label of every group of a study."""
+    """A style for the label of every group of a study; the paper's methods keep theirs, whatever else there is."""
     groups = [group for setting in study.settings for group in setting.all_groups]
     plain = {group.label: group.method for group in groups if not group.variant}
     found = {label: METHOD_STYLES[method] for label, method in plain.items() if method in METHOD_STYLES}
     rest = sorted({g.label: (method_rank(g.method), len(g.variant)) for g in groups if g.label not in found}.items(),
                   key=lambda item: (item[1], item[0]))  # fmt: skip
-    for i, (label, _) in enumerate(rest):
-        dash = DASHES[(i + i // len(_OTHERS)) % len(DASHES)]
-        found[label] = Style(_OTHERS[i % len(_OTHERS)], dash, MARKERS[(4 + i) % len(MARKERS)])
-    return found
+    looks = _other_styles()
+    return found | {label: looks[i % len(looks)] for i, (label, _) in enumerate(rest)}
+
+
+def _other_styles() -> list[Style]:
+    """Every pair of colour and dash but the reserved ones, those of unreserved colours first; neighbours differ."""
+    reserved = {(style.colour, style.dash) for style in METHOD_STYLES.values()}
+    pairs = [
+        (colour, DASHES[(i + turn) % len(DASHES)])
+        for colours in (_OWN, _PAPERS)
+        for turn in range(len(DASHES))
+        for i, colour in enumerate(colours)
+    ]
+    free = [pair for pair in pairs if pair not in reserved]
+    return [Style(colour, dash, MARKERS[(4 + i) % len(MARKERS)]) for i, (colour, dash) in enumerate(free)]
 
 
 def task_styles(tasks: Iterable[str]) -> list[Style]:
     """A style for every task, for figures whose curves are tasks."""
-    colours = [OKABE_ITO[name] for name in ("blue", "orange", "green", "purple", "sky", "vermillion", "grey")]
+    n = len(TASK_COLOURS)
     return [
-        Style(colours[i % len(colours)], DASHES[(i + i // len(colours)) % len(DASHES)], MARKERS[i % len(MARKERS)])
+        Style(TASK_COLOURS[i % n], DASHES[(i + i // n) % len(DASHES)], MARKERS[i % len(MARKERS)])
         for i, _ in enumerate(tasks)
     ]
 
