@@ -1,9 +1,15 @@
 """Settings: shipped ones are whole, one's own are checked, overrides reach every key."""
 
+import copy
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 from problems import SETTING
 
-from fedhv import FedHV, InputError, load_setting
+from fedhv import FSMGDA, FedHV, InputError, Uniform, load_setting
+from fedhv.methods.base import lacking_rates
 from fedhv.runs.config import Setting, override_setting, setting_from_tables, setting_tables, shipped_settings
 from fedhv.support import toml
 
@@ -53,8 +59,10 @@ def test_a_setting_of_ones_own_is_a_file_named_after_it(setting_file):
     assert setting.method("fedhv") == FedHV(server_lr=1.1, report=2)
 
 
-def test_a_method_without_a_section_has_its_defaults(setting_file):
-    assert load_setting(str(setting_file)).method("fsmgda").server_lr == 1.0
+def test_a_method_without_a_section_has_the_rates_of_the_setting(setting_file):
+    setting = load_setting(str(setting_file))
+    assert setting.method("fsmgda") == FSMGDA(server_lr=1.1)  # FedHV's section has no local rate
+    assert setting_from_tables({**setting_tables(setting), "methods": {}}).method("fsmgda") == FSMGDA()
 
 
 def test_a_setting_may_have_a_name_and_unequal_clients():
@@ -62,6 +70,55 @@ def test_a_setting_may_have_a_name_and_unequal_clients():
     setting = setting_from_tables(toml.read_text('name = "mine"\n' + SETTING.replace("samples_per_client = 30", sizes)))
     assert setting.name == "mine"
     assert setting.federation.samples_per_client == (10, 20, 30, 40, 50, 60)
+
+
+# --- learning rates ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Uniform):
+    name = "mine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Uniform):
+    name = "tuned"
+    local_lr: float = 0.1  # its own, although it is the interface's
+
+
+@pytest.mark.parametrize("method", ["test_config:Mine", Mine()])
+def test_a_method_of_ones_own_without_rates_has_the_settings(method, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    chosen = load_setting("multimnist").chosen(method)
+    assert (chosen.server_lr, chosen.local_lr) == (1.2, 0.3)  # FedHV's, not 1.0 and 0.1
+
+
+@pytest.mark.parametrize("method", ["test_config:Tuned", Tuned()])
+def test_rates_of_a_class_are_kept(method, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    chosen = load_setting("multimnist").chosen(method)
+    assert (chosen.server_lr, chosen.local_lr) == (1.2, 0.1)
+
+
+def test_rates_that_are_given_are_kept():
+    given = Mine(server_lr=1.0, local_lr=0.1)  # the defaults, chosen on purpose
+    assert load_setting("multimnist").chosen(given) == given
+    setting = load_setting("multimnist", ["methods.fedprox.local_lr=0.7"])
+    assert (setting.method("fedprox").server_lr, setting.method("fedprox").local_lr) == (1.2, 0.7)
+
+
+def test_a_shipped_method_as_an_object_has_the_rates_that_its_name_has():
+    setting = load_setting("multimnist")
+    for method in (FedHV(), Uniform(), FSMGDA()):
+        assert setting.chosen(method).local_lr == setting.method(method.label).local_lr
+    assert setting.chosen(FedHV(floor=0.5)) == FedHV(floor=0.5, server_lr=1.2, local_lr=0.3)
+
+
+def test_what_was_given_survives_copies_and_processes():
+    for method in (Mine(), Mine(local_lr=0.1)):
+        assert lacking_rates(pickle.loads(pickle.dumps(method))) == lacking_rates(method)
+        assert lacking_rates(copy.deepcopy(method)) == lacking_rates(method)
+    assert lacking_rates(Mine(local_lr=0.1)) == {"server_lr"}
 
 
 # --- overrides --------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ It does not depend on where clients are computed. `drive` runs it with any funct
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from fedhv.support.numbers import is_number
 
 Conversation = Generator[Request, Any, "State"]
 """The generator of one round: it yields requests, receives their `Replies`, and returns the next state."""
+
+RATES = frozenset({"server_lr", "local_lr"})
+"""The learning rates of every method."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +58,24 @@ class Method(ABC):
     """
 
     name: ClassVar[str] = ""
-    rates_of: ClassVar[str] = ""
+    rates_of: ClassVar[str] = "fedhv"
     """The method whose learning rates this one uses if a setting has none for it."""
 
     server_lr: float = 1.0
     local_lr: float = 0.1
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """Remember which hyper-parameters were given: a setting fills in learning rates that were not."""
+        method = super().__new__(cls)
+        object.__setattr__(method, "given", frozenset(given))
+        return method
 
     def __post_init__(self) -> None:
         for each in fields(self):  # numbers of NumPy, for example from a sweep, become Python's for files and messages
             value = getattr(self, each.name)
             if isinstance(value, np.generic):
                 object.__setattr__(self, each.name, value.item())
-        for name in ("server_lr", "local_lr"):
+        for name in sorted(RATES):
             value = getattr(self, name)
             if not (is_number(value) and 0 < value < np.inf):
                 raise InputError(f"Method '{self.label}': `{name}` should be positive and finite. Found {value!r}.")
@@ -127,6 +137,19 @@ def checked_round(method: Method, state: State) -> Conversation:
 def takes_reference(method: Method) -> bool:
     """Whether it has a hyper-parameter `reference`, as FedHV does; a user's method may have one."""
     return hasattr(method, "reference")
+
+
+def own_rates(cls: type[Method]) -> set[str]:
+    """The learning rates for which a class has a default of its own, in place of the interface's."""
+    below = [each for each in cls.__mro__ if issubclass(each, Method) and each is not Method]
+    return {name for name in RATES if any(name in inspect.get_annotations(each) for each in below)}
+
+
+def lacking_rates(method: Method) -> set[str]:
+    """The learning rates that neither the caller nor the method's class has chosen."""
+    defaults = {each.name: each.default for each in fields(method)}
+    given = getattr(method, "given", RATES) | own_rates(type(method))
+    return {name for name in RATES if name not in given and getattr(method, name) == defaults[name]}
 
 
 def reference_of(method: Method) -> tuple[float, ...] | None:

@@ -106,6 +106,11 @@ def hyper_parameters(run: RunData) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if not key.startswith(ignored)}
 
 
+def tuned_methods(setting: str) -> frozenset[str]:
+    """The methods that the shipped setting of this name has hyper-parameters for; empty if there is none."""
+    return frozenset(key.split(".")[1] for key in _shipped(setting) if key.startswith("methods."))
+
+
 def describe(variant: Changes) -> str:
     """For example "K = 5, M = 20"; empty for the default."""
     return ", ".join(factor(key).of(value) for key, value in variant)

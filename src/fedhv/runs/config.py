@@ -46,8 +46,8 @@ class Setting:
         record: What histories have beside what they always have.
         references: Frozen references by name, as alternatives to a calibration.
         preferences: The importance of each task by name, for methods that take preferences.
-        methods: The hyper-parameters of every method. A loss-only rule without learning rates has FedHV's; a rule of
-            TorchJD has those of the method with the same communication.
+        methods: The hyper-parameters of every method. A method without learning rates has FedHV's; a rule of TorchJD
+            has those of the method with the same communication.
     """
 
     name: str
@@ -78,17 +78,33 @@ class Setting:
             )
 
     def method(self, name: str) -> Method:
-        """A method with this setting's hyper-parameters; a rule without learning rates has those of its `rates_of`."""
-        like = self.methods.get(method_class(name).rates_of, {})
-        rates = {key: like[key] for key in ("server_lr", "local_lr") if key in like}
-        return self.server.hardened(make_method(name, rates | self.methods.get(name, {})))
+        """A method with this setting's hyper-parameters; one without learning rates of its own has `rates`."""
+        from fedhv.methods.base import own_rates
+
+        cls, given = method_class(name), self.methods.get(name, {})
+        rates = {key: value for key, value in self.rates(cls.rates_of).items() if key not in own_rates(cls)}
+        return self.server.hardened(make_method(name, rates | given))
+
+    def rates(self, *like: str) -> dict[str, float]:
+        """The learning rates of the first of these methods that the setting has rates for, else the common ones.
+
+        The common rates are FedHV's, or those of the first method that has any.
+        """
+        for name in (*like, "fedhv", *self.methods):
+            own = self.methods.get(name, {})
+            if found := {key: own[key] for key in ("server_lr", "local_lr") if key in own}:
+                return found
+        return {}
 
     def chosen(self, method: object) -> Method:
-        """A method from its name or the object itself."""
+        """A method from its name or the object itself, which has the setting's rates where it was given none."""
         from fedhv.methods import Method
+        from fedhv.methods.base import lacking_rates
 
         if isinstance(method, Method):
-            return self.server.hardened(method)
+            lacking, common = lacking_rates(method), self.rates(method.label, type(method).rates_of)
+            rates: dict[str, Any] = {key: value for key, value in common.items() if key in lacking}
+            return self.server.hardened(dataclasses.replace(method, **rates) if rates else method)
         if not isinstance(method, str):
             call = f" Write {method.__name__}()." if isinstance(method, type) else ""
             raise InputError(f"A method should be a name or an object such as FedHV(). Found {method!r}.{call}")

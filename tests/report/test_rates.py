@@ -1,0 +1,40 @@
+"""Every comparison shows its learning rates, and its caption says where they differ."""
+
+from report.studies import write_study
+
+from fedhv.report.rates import group_rates, rates_sentence, setting_sentence, study_sentence
+from fedhv.report.study import read_study
+
+TUNED, OTHER = {"server_lr": 1.2, "local_lr": 0.3}, {"server_lr": 1.0, "local_lr": 0.1}
+
+
+def test_equal_rates_need_no_sentence(tmp_path):
+    study = read_study([write_study(tmp_path / "s")])
+    assert [group_rates(group) for group in study.settings[0].groups] == ["1.2/0.3", "1.2/0.3"]
+    assert study_sentence(study) == ""
+
+
+def test_unequal_rates_are_said(tmp_path):
+    write_study(tmp_path / "s", ["fedhv"], parameters=TUNED)
+    study = read_study([write_study(tmp_path / "s", ["uniform"], parameters=OTHER)])
+    said = setting_sentence(study.settings[0])
+    assert "Learning rates η_g/η_ℓ differ: Uniform 1/0.1, FedHV 1.2/0.3." in said
+    assert study_sentence(study) == said
+
+
+def test_a_method_without_tuned_rates_is_named(tmp_path):
+    study = read_study([write_study(tmp_path / "s", ["fedhv", "mine"])])
+    assert study_sentence(study) == "mine has no tuned rates here."
+    other = read_study([write_study(tmp_path / "t", ["fedhv", "mine"], setting="hospital")])
+    assert study_sentence(other) == ""  # nothing is known of a setting of one's own
+
+
+def test_settings_are_named_where_there_are_several(tmp_path):
+    for setting, rates in (("digits", OTHER), ("other", TUNED)):
+        write_study(tmp_path / setting, ["fedhv"], parameters=TUNED, setting=setting)
+        write_study(tmp_path / setting, ["uniform"], parameters=rates, setting=setting)
+    assert "differ between methods in digits (see the table" in study_sentence(read_study([tmp_path]))
+
+
+def test_runs_without_rates_are_unknown():
+    assert rates_sentence({}) == ""
