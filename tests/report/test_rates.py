@@ -1,9 +1,9 @@
 """Every comparison shows its learning rates, and its caption says where they differ."""
 
-from report.studies import write_study
-
 from fedhv.report.rates import group_rates, rates_sentence, setting_sentence, study_sentence
 from fedhv.report.study import read_study
+
+from .studies import write_study
 
 TUNED, OTHER = {"server_lr": 1.2, "local_lr": 0.3}, {"server_lr": 1.0, "local_lr": 0.1}
 
