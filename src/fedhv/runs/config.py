@@ -92,7 +92,8 @@ class Setting:
         """
         for name in (*like, "fedhv", *self.methods):
             own = self.methods.get(name, {})
-            if found := {key: own[key] for key in ("server_lr", "local_lr") if key in own}:
+            found: dict[str, float] = {key: own[key] for key in ("server_lr", "local_lr") if key in own}
+            if found:
                 return found
         return {}
 
