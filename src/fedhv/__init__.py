@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from fedhv.report.compared import Study
     from fedhv.runs.config import Setting, load_setting
     from fedhv.runs.determinism import NotDeterministic
+    from fedhv.runs.evaluate import evaluate
+    from fedhv.runs.export import Exported, export
+    from fedhv.runs.model import load_model
     from fedhv.runs.record import Run, read_run
     from fedhv.runs.reference import Reference
     from fedhv.runs.study import StudyFailed
@@ -52,6 +55,9 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
             "fedhv.report.compared": ["Study"],
             "fedhv.runs.config": ["Setting", "load_setting"],
             "fedhv.runs.determinism": ["NotDeterministic"],
+            "fedhv.runs.evaluate": ["evaluate"],
+            "fedhv.runs.export": ["Exported", "export"],
+            "fedhv.runs.model": ["load_model"],
             "fedhv.runs.record": ["Run", "read_run"],
             "fedhv.runs.reference": ["Reference"],
             "fedhv.runs.study": ["StudyFailed"],
@@ -71,6 +77,7 @@ __all__ = [
     "Diverged",
     "Evaluation",
     "Examples",
+    "Exported",
     "FedCMOO",
     "FedHV",
     "FedHVError",
@@ -107,8 +114,11 @@ __all__ = [
     "calibrate",
     "classification",
     "compare",
+    "evaluate",
+    "export",
     "inverse_slack_sum",
     "inverse_slack_weights",
+    "load_model",
     "load_setting",
     "log_hypervolume",
     "multilabel",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def run(
         finished = ready if isinstance(ready, Run) else ready.execute(watch)
     if observer is None:
         finished.summary.warn()
-    return finished
+    return _with_problem(finished, what)
 
 
 def calibrate(
@@ -234,11 +235,17 @@ def compare(
             fresh=fresh,
             observer=watch,
         )
+        runs = [_with_problem(run, what) for run in runs]
         study = Study(tuple(runs), folder) if out else Study(tuple(run.in_memory() for run in runs))
     if observer is None:
         for each in study:
             each.summary.warn()
     return study
+
+
+def _with_problem(run: Run, what: str | Setting | Problem) -> Run:
+    """The run with the user's own problem, which `load_model` needs; benchmarks are found by their names."""
+    return replace(run, problem=what) if isinstance(what, Problem) else run
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from torch import nn
 import fedhv
 from fedhv import InputError, Problem, Task, classification
 from fedhv.problem.problem import Clients
-from fedhv.runs.fingerprint import WHAT, fingerprint
+from fedhv.problem.stored import Collated, Joined, Rows
+from fedhv.runs.fingerprint import WHAT, _arrays, fingerprint
 from fedhv.runs.history import read_history
 from fedhv.support import toml
 from fedhv.support.code import digest, digest_arrays
@@ -154,6 +155,23 @@ def test_digests_of_arrays_see_every_element_their_type_and_shape():
     changed[2, 3] += 1
     others = [changed, array.astype(np.float64), array.reshape(4, 3), array[:, ::-1]]
     assert len({digest_arrays([each]) for each in [array, *others]}) == 5
+
+
+def test_stored_inputs_are_read_in_pieces_with_the_digest_of_the_whole(monkeypatch):
+    array = np.arange(60, dtype=np.float64).reshape(15, 4)
+    monkeypatch.setattr("fedhv.runs.fingerprint.CHECKED", 8)  # two rows at a time
+    for stored in (Rows(array), Joined([Rows(array[:7]), Rows(array[7:])])):
+        assert digest_arrays(_arrays(stored)) == digest_arrays([array.astype(np.float32)])
+
+
+def test_examples_of_different_lengths_count_one_by_one():
+    def of(items, collate=fedhv.padded):
+        return digest_arrays(_arrays(Collated(items, collate)))
+
+    texts = [[1, 2, 3], np.array([4]), {"tokens": torch.tensor([5, 6]), "mask": (True, True)}]
+    assert of(texts) == of(list(texts))
+    others = [[[1, 2, 4], *texts[1:]], texts[:2], [texts[1], texts[0], texts[2]]]
+    assert len({of(each) for each in [texts, *others]} | {of(texts, list)}) == 5
 
 
 def test_digests_of_code_follow_what_it_computes():

@@ -222,7 +222,7 @@ class Network:
         norm: Norm = "refuse",
     ) -> None:
         # Random buffers and frozen layers of the factory are the same in every run, process and node.
-        module = _made(factory, 0)
+        module = make_model(factory, 0)
         if not isinstance(module, nn.Module):
             raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
         note = norm_note(norm, apply_norm(module, norm))
@@ -324,13 +324,13 @@ def _places(module: nn.Module) -> dict[str, list[ModuleSlot]]:
 
 def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "refuse") -> Tensor:
     """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
-    module = _made(factory, seed)
+    module = make_model(factory, seed)
     if norm != "refuse":
         apply_norm(module, norm)
     return flatten(module)
 
 
-def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A model from the factory, seeded; torch's generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

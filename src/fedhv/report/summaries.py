@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from fedhv.protocol.evaluation import Evaluation
 from fedhv.runs.summary import Summary
 from fedhv.support.statistics import Spread, ranks
 from fedhv.support.terminal import natural_width
@@ -48,6 +49,21 @@ def summary_table(summary: Summary) -> Table:
         + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
         + "".join(f"\n{line}" for line in summary.incidents)
     )
+    return table
+
+
+def evaluation_table(evaluation: Evaluation, title: str) -> Table:
+    """A model on some examples: every task's accuracy, loss and metrics."""
+    table = Table(box=box.SIMPLE_HEAD, title=escape(title))
+    metrics = list(dict.fromkeys(name for task in evaluation.tasks for name in task.metrics))
+    for heading in ("task", "accuracy %", "loss", *metrics):
+        table.add_column(escape(heading), justify="left" if heading == "task" else "right")
+    for task in evaluation.tasks:
+        judged = [f"{task.metrics[name]:.4g}" if name in task.metrics else "" for name in metrics]
+        table.add_row(Text(task.name), f"{task.accuracy:.2f}", f"{task.loss:.4f}", *judged)
+    table.add_section()
+    table.add_row("mean", f"{evaluation.mean_accuracy:.2f}", f"{evaluation.mean_loss:.4f}")
+    table.add_row("worst", f"{evaluation.worst_accuracy:.2f}", "")
     return table
 
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from fedhv.methods.base import Method
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
-from fedhv.support.code import digest, digest_arrays
+from fedhv.problem.stored import CHECKED, Collated, Joined, Rows, Stored
+from fedhv.support.code import Pieces, digest, digest_arrays
 
 NUMERICS = 2
 """Incremented by every version of the package whose runs have other numbers."""
@@ -54,7 +55,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _of_problem(problem: Problem) -> Fingerprint:
     test, held = problem.test, [each for each in (problem.clients, problem.validation) if each is not None]
     return {
-        "inputs": digest_arrays(list(_arrays(problem.train.inputs))),
+        "inputs": digest_arrays(_arrays(problem.train.inputs)),
         "targets": digest_arrays([*_arrays(problem.train.targets), *_masks(problem.train)]),
         "test": digest_arrays([] if test is None else [*_arrays((test.inputs, test.targets)), *_masks(test)]),
         "clients": digest_arrays([lists for each in held for lists in (each.indices, each.offsets)]),
@@ -87,14 +88,26 @@ def _masks(examples: Examples) -> list[np.ndarray]:
 
 
 def _arrays(data: Any) -> Iterator[Any]:
-    """All arrays of inputs or targets."""
+    """All arrays of inputs or targets. Stored inputs are read in pieces: they may be larger than memory."""
     if isinstance(data, Tensor):
         yield data.detach().cpu().numpy()
+    elif isinstance(data, Collated):
+        yield digest(data.collate)
+        for item in data.items:
+            yield from _arrays(item)
+    elif isinstance(data, Rows | Joined):
+        yield Pieces(torch.empty(0, dtype=data.dtype).numpy().dtype, data.shape, _pieces(data))
     elif isinstance(data, Mapping):
         for key in sorted(data):
             yield from _arrays(data[key])
-    elif isinstance(data, list | tuple):
+    elif isinstance(data, list | tuple) and not all(isinstance(each, int | float) for each in data):
         for each in data:
             yield from _arrays(each)
     elif data is not None:
         yield data
+
+
+def _pieces(data: Stored) -> Iterator[np.ndarray]:
+    step = max(1, CHECKED // max(1, data[:1].numel()))
+    for start in range(0, len(data), step):
+        yield data[start : start + step].numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedhv.problem.problem import Problem
 from fedhv.runs.checkpoint import has_checkpoint
 from fedhv.runs.history import read_history
 from fedhv.runs.reference import Reference, read_reference
@@ -36,11 +37,13 @@ class Run:
         config: All that fixes the run, as `config.toml` has it.
         folder: Its folder; None if it is in memory only.
         kept: The parts that are in memory and need not be read.
+        problem: The user's own problem, where the run was computed on one in this process.
     """
 
     config: Mapping[str, Any]
     folder: Path | None = None
     kept: InMemory | None = None
+    problem: Problem | None = field(default=None, compare=False, repr=False)
 
     @property
     def setting(self) -> str:
@@ -130,7 +133,8 @@ class Run:
 
     def in_memory(self) -> Run:
         """The same run with all that its folder holds, which it then no longer needs."""
-        return Run(self.config, None, InMemory(self.summary, self.rounds, self.state_dict, self.reference))
+        kept = InMemory(self.summary, self.rounds, self.state_dict, self.reference)
+        return Run(self.config, None, kept, self.problem)
 
     def table(self, *path: str) -> dict[str, Any]:
         """A table of the configuration; empty if it is missing."""

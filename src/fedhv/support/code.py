@@ -14,7 +14,7 @@ import inspect
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -33,10 +33,24 @@ def digest(*things: Any) -> str:
     return found.hexdigest()
 
 
-def digest_arrays(arrays: Sequence[Any]) -> str:
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """An array that is too large for memory: its type, its shape, and its pieces along the first axis."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    pieces: Iterable[np.ndarray]
+
+
+def digest_arrays(arrays: Iterable[Any]) -> str:
     """A digest of all elements of some arrays, with their types and shapes. It takes about a second per gigabyte."""
     found = hashlib.blake2b(digest_size=16)
     for each in arrays:
+        if isinstance(each, Pieces):
+            found.update(f"{each.dtype.str}{each.shape}".encode())
+            for piece in each.pieces:
+                found.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+            continue
         array = np.asarray(each)
         found.update(f"{array.dtype.str}{array.shape}".encode())
         if array.flags.c_contiguous:

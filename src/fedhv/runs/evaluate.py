@@ -1,0 +1,72 @@
+"""The evaluation of a run's model on other examples than its run had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedhv.engines import choose_engine
+from fedhv.problem.joining import as_examples
+from fedhv.problem.missing import whole_classes
+from fedhv.problem.parameters import initial_model
+from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
+from fedhv.problem.warm_start import warm_started
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.runs.job import one_thread
+from fedhv.runs.model import Source, as_run, benchmark_of
+from fedhv.runs.record import Run
+from fedhv.support.errors import InputError
+from fedhv.support.imports import import_object
+
+
+def evaluate(
+    run: Run | str | Path,
+    examples: Any = None,
+    *,
+    problem: Source | None = None,
+    data: str | None = None,
+    device: str = "cpu",
+) -> Evaluation:
+    """The model of a run on examples: loss, accuracy and the problem's metrics for every task.
+
+    Args:
+        run: A `Run`, or a run's folder.
+        examples: `Examples`, inputs and a list of targets, a torch `Dataset`, or "package.module:function" that returns
+            one of these or a `Benchmark`, whose test examples are used. The default is the problem's own test set.
+        problem: For a folder with a run on your own problem: the `Problem`, or "package.module:name" of one.
+        data: The folder of the datasets, for benchmarks that need it.
+        device: "auto", "cpu", "cuda" or "mps".
+
+    Example:
+        >>> fedhv.evaluate("runs/hospitals", (new_patients, [risk, stay]), problem=problem).tasks
+    """
+    run = as_run(run)
+    benchmark, norm = benchmark_of(run, problem, data)
+    if isinstance(examples, str):
+        examples = _loaded(examples)
+    test = benchmark.test if examples is None else _examples(benchmark, examples)
+    if test is None:
+        raise InputError(
+            f"Problem '{benchmark.name}' has no test examples: its clients evaluate models. Give examples, on the "
+            "command line with --on package.module:function."
+        )
+    if not isinstance(benchmark, Problem):
+        benchmark = Problem.divide(benchmark, Clients.of([range(len(benchmark.train))]))
+    trained = warm_started(replace(benchmark, test=test, norm=norm), run.state_dict)
+    with one_thread(), choose_engine("sequential", device).make(trained) as engine:
+        theta = initial_model(trained.model, 0, norm).to(engine.device)
+        return engine.evaluate(theta, run.evaluation_reference)
+
+
+def _loaded(path: str) -> Any:
+    loader = import_object(path, "loader")
+    return loader() if callable(loader) else loader
+
+
+def _examples(benchmark: Benchmark, given: Any) -> Examples:
+    if isinstance(given, Benchmark):
+        if given.test is None:
+            raise InputError(f"Problem '{given.name}' should have test examples. Found none.")
+        return given.test
+    return whole_classes(benchmark.tasks, as_examples("the examples to evaluate on", given))
