@@ -165,7 +165,7 @@ def test_a_node_that_does_not_know_the_request_says_what_to_do(monkeypatch):
     method = defined_here()
     _, play = over_flower(method)
     monkeypatch.delitem(REQUESTS, method.kind.name)
-    with pytest.raises(fedhv.FedHVError, match=r"Hidden' is not known here; import the module that defines it"):
+    with pytest.raises(fedhv.FedHVError, match=r"Hidden' is unknown; import the module that defines it"):
         play()
 
 

@@ -83,7 +83,7 @@ def test_the_server_loads_its_data_once(serve, monkeypatch):
     [
         ({"out": 3}, "`out` should be text. Found 3"),
         ({"reply_seconds": "soon"}, "`reply-seconds` should be a number. Found 'soon'"),
-        ({"report_noise": 1.0}, "give report-clip too"),
+        ({"report_noise": 1.0}, "Set report-clip too"),
     ],
 )
 def test_a_wrong_value_in_the_run_configuration_is_named(values, words, serve):

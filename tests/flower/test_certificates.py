@@ -69,7 +69,7 @@ def test_nobody_else_can_read_the_keys(made):
 
 def test_keys_are_never_overwritten(made):
     before = made.ca_key.read_bytes()
-    with pytest.raises(InputError, match="not empty"):
+    with pytest.raises(InputError, match="should be empty"):
         make_certificates(made.ca.parent, ["127.0.0.1"], 1)
     assert made.ca_key.read_bytes() == before
 

@@ -248,7 +248,7 @@ def test_of_two_nodes_with_one_partition_the_first_stays_and_the_other_follows_i
         for _ in range(5):
             roster.refresh(0.05)
         assert roster.members == {0: 1, 1: 2}
-        assert roster.notes == ["Node 99 takes no part: node 2 has its partition, 1, already."]
+        assert roster.notes == ["Node 99 does not participate: node 2 has its partition, 1, already."]
         del grid.nodes[2]  # it was the process of a node that has been started again
         roster.gather(2)
         assert roster.members == {0: 1, 1: 99}
@@ -269,7 +269,7 @@ def test_who_is_not_there_is_not_counted_as_asked(grid):
             for seed in (0, 1)
         ]
         first, second = (finished for _, finished in simulate_together(engine, runs))
-    assert [refusal.reason for refusal in second.refused] == ["its node is not there"]
+    assert [refusal.reason for refusal in second.refused] == ["its node is not available"]
     assert second.traffic.down * 5 == first.traffic.down * 4
     assert second.traffic.up == first.traffic.up > 0
 
@@ -303,7 +303,7 @@ def test_nodes_may_leave_and_join_between_rounds(grid, tmp_path):
     assert asked[0] == {2, 3, 4, 5}
     assert asked[4] == {2, 3, 4, 77}
     lost = [refusal for record in history for refusal in record.get("refused", [])]
-    assert lost in ([], [{"client": 4, "reason": "the node is gone: Node is not available"}])
+    assert lost in ([], [{"client": 4, "reason": "the node has left: Node is not available"}])
 
 
 def test_too_few_replies_keep_the_state_and_repeat_the_round(grid, tmp_path):

@@ -102,7 +102,7 @@ def test_a_run_over_flower_records_how_many_labels_the_nodes_have(tmp_path):
 
 def test_a_server_that_expects_complete_labels_says_what_to_set():
     engine = Nodes(server_of(gappy()).problem(), grid(own(gappy())), PATIENCE)
-    with pytest.raises(fedhv.FedHVError, match=r"labels are missing there.*set `missing_labels` in the Server"):
+    with pytest.raises(fedhv.FedHVError, match=r"labels are missing on the node.*set `missing_labels` in the Server"):
         engine.present()
 
 
@@ -120,9 +120,9 @@ def test_a_test_example_without_labels_does_not_stand_for_the_nodes():
 
 def test_hidden_labels_are_the_nodes_affair():
     override = [*OVERRIDE, "federation.missing=0.3"]
-    with pytest.raises(InputError, match=r"Nodes bring their own labels: `federation.missing` changes nothing there\."):
+    with pytest.raises(InputError, match=r"Nodes have their own labels: `federation.missing` has no effect on them\."):
         Strategy(METHODS["uniform"], server_of(gappy(), missing_labels=True), override=override)
-    with pytest.raises(InputError, match="Nodes bring their own labels"):
+    with pytest.raises(InputError, match="Nodes have their own labels"):
         serve(grid(own(gappy())), server_of(gappy()).problem(), METHODS["uniform"], override=override)
 
 

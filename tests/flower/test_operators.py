@@ -251,7 +251,7 @@ def long_settings(content, sent):
     ("change", "reason"),
     [
         (oversize, "bytes instead of at most"),
-        (more_arrays, "an array 'x' in 'more' that was not asked for"),
+        (more_arrays, "an unexpected array 'x' in 'more'"),
         (long_settings, "bytes of metrics and settings instead of at most"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_request_that_is_repeated_is_answered_once(tmp_path):
     assert spent(tmp_path / "node") == before
     for kept in (tmp_path / "node" / "ledger").glob("*.safetensors"):
         kept.unlink()
-    with pytest.raises(FedHVError, match="answers it once"):
+    with pytest.raises(FedHVError, match="does not answer it again"):
         nodes.app(message, nodes.nodes[3])
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_ledger_answers_nothing(tmp_path):
 def test_what_the_policy_has_no_rule_for_does_not_leave(tmp_path):
     nodes = grid_with(written(tmp_path / "node"))
     record = serve(nodes, nodes.problem, FedCMOO(), override=OVERRIDE, patience=PATIENCE).history[0]
-    assert "no rule for what is asked" in record["refused"][0]["reason"]
+    assert "policy has no protection for" in record["refused"][0]["reason"]
 
 
 def test_a_budget_needs_noise(tmp_path):

@@ -22,7 +22,7 @@ from fedhv import FSMGDA, FedHV, Uniform
 from fedhv.engines.privacy import ReportPrivacy, privately, spent
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
-from fedhv.flower.up import RESTARTS, _say_what_is_spent
+from fedhv.flower.up import RESTARTS, _show_privacy_bound
 from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting
 from fedhv.simulation.observer import Observer
@@ -126,7 +126,7 @@ def test_what_a_federation_says_it_spends_is_a_bound_with_calibration_attempts_a
         ["training.rounds=5", "calibration.rounds=10", "calibration.seeds=[0, 1]", "server.attempts=2"],
     )
     federation = setting.federation
-    _say_what_is_spent(privacy, setting, federation.clients, calibrates, heard)
+    _show_privacy_bound(privacy, setting, federation.clients, calibrates, heard)
     cost = spent(privacy, rounds=reports, participants=federation.participants, clients=federation.clients)
     assert f"at most ε = {cost.to_server:.3g} towards the server" in heard.said
     assert cost.to_others < cost.to_server

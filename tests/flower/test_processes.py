@@ -84,7 +84,7 @@ def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up,
     wait_until(lambda: "ControlServicer.StopRun" in log.read_text(), "the dead server's nodes to be freed", running)
     out, err = running.communicate(timeout=HANG)
     assert running.returncode == 0, err
-    assert "The server died. Going on after round 1." in err
+    assert "The server was killed. Continuing after round 1." in err
     assert nothing_is_left(mark)
 
     there, here = records(run), simulated("fedhv", 2, reference=(2.6, 2.7))
@@ -147,7 +147,7 @@ def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark
     go.touch()
     _, err = running.communicate(timeout=HANG)
     assert running.returncode == 0, err
-    assert "supernode-2 has ended; the run goes on without it." in err
+    assert "supernode-2 has ended. The run continues without it." in err
     (record,) = records(tmp_path / "run")
     assert [refusal["client"] for refusal in record["refused"]] == [2]
     assert record["exchanges"] == 3
@@ -170,7 +170,7 @@ def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
     from fedhv.flower.certificates import make_certificates
     from fedhv.flower.deployment import CONNECTION, Deployment
     from fedhv.flower.processes import free_ports
-    from fedhv.flower.up import Order, _run, _Watch
+    from fedhv.flower.up import Order, _run, _RunProgress
     from fedhv.simulation.observer import Observer
 
     monkeypatch.setenv(MARK, mark)
@@ -197,7 +197,7 @@ def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
             command = ["flower-supernode", "--superlink", deployment.address, "--port", str(port)]
             command += ["--max-retries", "2", "--node-config", "partition-id=0", *options]
             deployment.processes.start(name, command)
-        _run(deployment, order, setting, _Watch(order.out, setting, setting.method("uniform"), 0), Observer())
+        _run(deployment, order, setting, _RunProgress(order.out, setting, setting.method("uniform"), 0), Observer())
         listed = deployment.flwr("supernode", "list", CONNECTION, "--format", "json")
         assert len(json.loads(listed)["nodes"]) == 2
         for name in intruders:

@@ -14,7 +14,7 @@ from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Patience, client_app
 from fedhv.flower.server_app import serve
 from fedhv.flower.status import status, stop
-from fedhv.flower.up import what_was_spent
+from fedhv.flower.up import privacy_spent
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError, Interrupted
 from flower.local_grid import LocalGrid
@@ -68,7 +68,7 @@ def test_nothing_runs_nothing_is_stopped(tmp_path, command):
     play(tmp_path / "run")
     outcome = command("flower", "stop", str(tmp_path / "run"))
     assert outcome.code == InputError.exit_code
-    assert "No server is running" in outcome.err
+    assert "Expected a running server" in outcome.err
 
 
 def test_a_calibration_is_not_longer_than_the_run_that_it_is_for(tmp_path):
@@ -76,12 +76,12 @@ def test_a_calibration_is_not_longer_than_the_run_that_it_is_for(tmp_path):
     assert run.reference.provenance.rounds == 3
 
 
-def test_what_was_spent_counts_every_request_of_the_client_that_was_asked_most(tmp_path):
+def test_privacy_spent_counts_every_request_of_the_client_that_was_asked_most(tmp_path):
     run = play(tmp_path / "run", override=["record.cohort=true"])
     asked = [client for played in run.rounds for client in played.cohort["asked"]]
     most = max(asked.count(k) for k in range(5))
-    said = what_was_spent(ReportPrivacy(3.0, 2.0), tmp_path / "run")
-    assert f"for {most} noised releases" in said
+    said = privacy_spent(ReportPrivacy(3.0, 2.0), tmp_path / "run")
+    assert f"{most} noised releases" in said
     assert f"ε = {gaussian_epsilon({2.0: most}):.3g} " in said
 
 

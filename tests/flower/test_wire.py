@@ -67,14 +67,14 @@ def test_task_updates_lose_nothing_but_zeros():
 def test_a_request_that_the_node_does_not_know_is_refused():
     content = encode_request(Train(THETA), COHORT)
     content.config_records["config"]["ask"] = "magic"
-    with pytest.raises(Malformed, match="the request 'magic' is not known here"):
+    with pytest.raises(Malformed, match="the request 'magic' is unknown"):
         decode_request(content, LAYOUT, Memory())
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"local.steps": "many"}, "a way to train that is not possible"),
+        ({"local.steps": "many"}, "invalid local training"),
         ({"local.learning_rate": float("nan")}, "learning rate should be positive"),
         ({"ask.weights": [0.5]}, "weights of 1 numbers instead of 2"),
         ({"ask.report": 0}, "`report` should be 'all' or a number of minibatches"),

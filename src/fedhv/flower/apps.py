@@ -1,16 +1,16 @@
-"""The two apps behind `fedhv flower up`: a setting of the package on Flower, all of it from the run configuration.
+"""The two apps of `fedhv flower up`: a setting of the package on Flower, defined by the run configuration.
 
-| key                            | what it is                                                  |
+| key                            | meaning                                                     |
 |--------------------------------|-------------------------------------------------------------|
 | `setting`                      | a setting's name or TOML file                               |
 | `method`, `seed`, `out`        | as for `fedhv run`                                          |
 | `reference`                    | FedHV's reference: a file, or a name in the setting         |
 | `data`                         | the folder of the datasets                                  |
-| `device`                       | of the nodes                                                |
-| `reply-seconds`, `node-seconds`| how long the server waits for replies and for nodes         |
+| `device`                       | the device of the nodes                                     |
+| `reply-seconds`, `node-seconds`| time limits for replies and for nodes                       |
 | `report-clip`, `report-noise`  | differential privacy of the reports (0 for none)            |
-| `roster`                       | the file that says which node every partition belongs to    |
-| `control`                      | where the server says that it runs, and how it ended        |
+| `roster`                       | the file that assigns partitions to nodes                   |
+| `control`                      | the folder for the state and the outcome of the server      |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhv.flower import run_config
 from fedhv.flower.client_app import client_app
-from fedhv.flower.control import reporting, tell
+from fedhv.flower.control import reporting, send_message
 from fedhv.flower.log import Log
 from fedhv.flower.server_app import serve
 from fedhv.problem.problem import Problem
@@ -49,11 +49,11 @@ def main(grid: Grid, context: Context) -> None:
             patience=run_config.patience(settings),
             reports=run_config.reports(settings),
             owners=run_config.owners(settings),
-            observer=_Told(control),
+            observer=_ForwardedLog(control),
         )
 
 
-class _Told(Log):
+class _ForwardedLog(Log):
     """Writes progress to the log; messages also go to the process that started the run."""
 
     def __init__(self, control: Path) -> None:
@@ -61,15 +61,15 @@ class _Told(Log):
         self._control = control
 
     def message(self, text: str) -> None:
-        """Something that the user should know."""
-        tell(self._control, text)
+        """Forward a message for the user."""
+        send_message(self._control, text)
         super().message(text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """The process that started the run reads this from the folder."""
+        """Nothing: the process that started the run reads its progress from the folder."""
 
     def round(self, round: Round) -> None:
-        """A round is over: only what went wrong is worth a line."""
+        """Show refused clients only."""
         for refusal in round.refused:
             self.message(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
 

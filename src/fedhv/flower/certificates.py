@@ -1,4 +1,4 @@
-"""A certificate authority, a server certificate and node keys, for a trial. For production see the guide."""
+"""A certificate authority, a server certificate and node keys, for trials. For production see the guide."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAYS = 365
 
 @dataclass(frozen=True)
 class Certificates:
-    """Where everything lies. Every node gets its own key and `ca.crt`, the server the rest but `ca.key`."""
+    """The paths of all files. Every node needs its own key and `ca.crt`, the server all other files except `ca.key`."""
 
     ca: Path
     ca_key: Path
@@ -34,21 +34,23 @@ class Certificates:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> Certificates:
-    """Make them in a new folder.
+    """Write new certificates and keys to a new folder.
 
     Args:
-        folder: Must not hold anything yet.
-        hosts: The names and addresses under which the SuperLink is reached.
-        nodes: How many node keys.
-        days: How long the certificates are valid.
+        folder: A new or empty folder.
+        hosts: The names and addresses of the SuperLink.
+        nodes: The number of node keys.
+        days: The validity of the certificates, in days.
     """
     if nodes < 0 or days < 1:
         raise InputError(f"Expected 0 or more nodes and at least one day. Found {nodes} and {days}.")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty: keys that exist are not overwritten. Choose another folder.")
+        raise InputError(
+            f"{folder} should be empty, because existing keys are not overwritten. Found files. Choose another folder."
+        )
     names = [_name(host) for host in dict.fromkeys(hosts)]
     if not names:
-        raise InputError("The server's certificate should be for at least one host. Found none; use --host.")
+        raise InputError("The server's certificate should be for at least one host. Found none. Use --host.")
     make_folder(folder)
     os.chmod(folder, 0o700)
     ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
@@ -97,7 +99,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ a little
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks may differ
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
@@ -134,7 +136,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _secret(path: Path, content: bytes) -> None:
-    """A file that only its owner may read, from the first byte on."""
+    """Write a file that only its owner can read from its creation on."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

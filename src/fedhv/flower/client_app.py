@@ -1,4 +1,4 @@
-"""The ClientApp: takes a message, lets the one definition of the client answer, and sends the answer back."""
+"""The ClientApp: decodes a message, computes the reply with the package's client, and sends it back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedhv.flower.wire import (
     TRAIN,
     Introduction,
     Malformed,
-    check_language,
+    check_version,
     decode_cohort,
     decode_request,
     encode_reply,
@@ -39,7 +39,7 @@ from fedhv.protocol.travelling import arriving, leaving
 from fedhv.support.errors import FedHVError, InputError
 
 Load = Callable[[Context], Node | Problem]
-"""Returns what the node of a context has; or a whole problem, of which the node then takes its own part."""
+"""Returns the `Node` of a context, or a whole problem, of which the node uses its own part."""
 
 
 def client_app(
@@ -54,16 +54,16 @@ def client_app(
     Args:
         load: Called with the node's context; returns its model, tasks and examples.
         device: "auto", "cpu" or "cuda"; the app's run configuration may have a `device` too, which overrides it.
-        mods: Flower's modifiers for training messages, such as those of differential privacy. They see every training
-            message; one that they cannot work on is refused rather than answered without them.
-        reports: Clips and noises the reported losses before they leave the node. A policy file that the node's own
-            configuration names as `policy` takes its place, and rules over everything that a server asks.
+        mods: Flower's modifiers for training messages, such as those of differential privacy. They process every
+            training message; a message that they cannot process is refused.
+        reports: Clipping and noise of the reported losses. A policy file, named `policy` in the node's own
+            configuration, replaces it and applies to all requests of a server.
     """
     app = ClientApp()
     clients: dict[tuple[object, ...], Client] = {}
 
     def client_of(context: Context, k: int) -> Client:
-        # A process may serve one message (SuperNodes) or many (the simulation): loading is done once in each.
+        # A process may handle one message (SuperNodes) or many (the simulation). Each process loads once.
         key = (k, *sorted(context.run_config.items()), *sorted(context.node_config.items()))
         if key not in clients:
             has = load(context)
@@ -82,13 +82,13 @@ def client_app(
         names = [task.name for task in client.problem.tasks]
         holding = client.holding(k)
         if policy_of(context) is not None or (reports(context) if callable(reports) else reports) is not None:
-            holding = holding.bare()  # how many labels there are says something about the examples
+            holding = holding.bare()  # the numbers of labels reveal something about the examples
         who = Introduction(k, holding, str(context.node_config.get("name", "")))
         return Message(introduction(who, client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
-            check_language(message.content, "the server")
+            check_version(message.content, "the server")
             k = partition_of(context)
             client = client_of(context, k)
             cohort = decode_cohort(message.content, k)
@@ -106,7 +106,7 @@ def client_app(
             reply = client.answer(call, k)
             rule = reports(context) if callable(reports) else reports
             if rule is not None:
-                # Not from the run's seed: the server knows that one, and would take the noise away again.
+                # Not from the run's seed: the server knows it and could remove the noise.
                 reply = rule.protect(reply, np.random.default_rng())
         if request.trains:
             memory.round.clear()  # the round ends with training
@@ -124,7 +124,7 @@ def client_app(
 
 
 def _addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Sees to it that a mod's refusal arrives: some of Flower's address it as an answer to the answer."""
+    """Correct the address of a mod's refusal: some of Flower's mods send it as a reply to the reply."""
     reply = call_next(message, context)
     if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
         return Message(reply.error, reply_to=message)
@@ -132,7 +132,7 @@ def _addressed(message: Message, context: Context, call_next: ClientAppCallable)
 
 
 def initial_layers(client: Client, seed: int) -> Tensor | None:
-    """The initial model of a run with this seed, where a node needs parts of it that do not travel."""
+    """The initial model of a run with this seed, if a node needs parts of it that are not sent."""
     if not client.layout.resident:
         return None
     problem = client.problem
@@ -140,17 +140,17 @@ def initial_layers(client: Client, seed: int) -> Tensor | None:
 
 
 def policy_of(context: Context) -> Policy | None:
-    """The rules of the node's operator, where its configuration names a file with some."""
+    """The policy of the node's operator, if its configuration names a policy file."""
     path = context.node_config.get("policy")
     return None if not path else Policy.read(str(path))
 
 
 def partition_of(context: Context) -> int:
-    """Which client of the federation a node is."""
+    """The partition of a node."""
     k = context.node_config.get("partition-id")
     if isinstance(k, bool) or not isinstance(k, int):
         raise InputError(
-            "A node should know which partition it holds. Start its SuperNode with "
+            "A node should have a partition. Start its SuperNode with "
             f'--node-config "partition-id=0" (and so on). Found partition-id = {k!r}.'
         )
     return k

@@ -1,7 +1,7 @@
 """The state of a ServerApp for the process that started it: running, ended or killed.
 
-It holds a lock on `running` while it lives: locks go with their process, however that ends. What it came to stands in
-`outcome.json`.
+The ServerApp holds a lock on `running`. The system releases the lock when the process ends for any reason. The result
+is in `outcome.json`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from fedhv.support.errors import FedHVError
 from fedhv.support.files import write_atomic
 
-RUNNING, OUTCOME, SAID = "running", "outcome.json", "said"
+RUNNING, OUTCOME, MESSAGES = "running", "outcome.json", "messages"
 
 
 @contextmanager
 def reporting(folder: Path) -> Iterator[None]:
-    """The server's side: hold the lock, and write down how it ended."""
+    """On the server: hold the lock, and write the outcome."""
     # It is locked before it gets its name: if it exists and is unlocked, the server has ended.
     unnamed = folder / f".{RUNNING}-{os.getpid()}"
     with unnamed.open("a") as file:
@@ -39,14 +39,14 @@ def reporting(folder: Path) -> Iterator[None]:
         write_atomic(folder / OUTCOME, json.dumps({"code": 0}))
 
 
-def tell(folder: Path, text: str) -> None:
-    """The server's side: a line for the user."""
-    with (folder / SAID).open("a", encoding="utf-8") as file:
+def send_message(folder: Path, text: str) -> None:
+    """On the server: write a message for the user."""
+    with (folder / MESSAGES).open("a", encoding="utf-8") as file:
         file.write(" ".join(text.split()) + "\n")
 
 
 class Control:
-    """The other side: watches one submission of the app."""
+    """In the starting process: reads the state of one submission of the app."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,28 +54,28 @@ class Control:
         self._read = 0
 
     def outcome(self) -> dict[str, Any] | None:
-        """How the server ended; None while it has not."""
+        """The outcome of the server; None while it runs."""
         try:
             found: dict[str, Any] = json.loads((self.folder / OUTCOME).read_text())
         except FileNotFoundError:
             return None
         return found
 
-    def said(self) -> list[str]:
-        """The lines for the user that are new since the last call."""
+    def messages(self) -> list[str]:
+        """The messages since the last call."""
         try:
-            lines = (self.folder / SAID).read_text(encoding="utf-8").split("\n")[:-1]
+            lines = (self.folder / MESSAGES).read_text(encoding="utf-8").split("\n")[:-1]
         except FileNotFoundError:
             return []
         new, self._read = lines[self._read :], len(lines)
         return new
 
     def started(self) -> bool:
-        """Whether the server has ever run."""
+        """Whether the server has started."""
         return (self.folder / RUNNING).exists()
 
     def died(self) -> bool:
-        """Whether the server ran and is gone without a word."""
+        """Whether the server has ended without an outcome."""
         if not self.started():
             return False
         with (self.folder / RUNNING).open() as file:

@@ -1,4 +1,4 @@
-"""A SuperLink and SuperNodes on this machine, with all that Flower wants around them."""
+"""A SuperLink and SuperNodes on this machine, with the files that Flower needs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fedhv.support.files import write_atomic
 CONNECTION = "fedhv"
 """The name of the connection in Flower's configuration."""
 SUBMITTING = 300.0
-"""Seconds that a command of Flower's may take."""
+"""The time limit of a Flower command, in seconds."""
 
 
 HOST = "127.0.0.1"
-"""Nothing listens anywhere else."""
+"""The only address at which processes listen."""
 
 
 class Deployment:
-    """Starts the processes when entered and ends all of them when left, however it is left."""
+    """A context manager that starts the processes and ends all of them, also after an error."""
 
     def __init__(self, nodes: int, tls: bool = False) -> None:
         self.nodes, self.tls = nodes, tls
@@ -63,24 +63,26 @@ class Deployment:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
+        """The SuperLink's address."""
         return f"{HOST}:{self.port}"
 
     def submit(self, app: Path) -> str:
-        """Hand an app to the SuperLink, which starts its ServerApp; returns the id of its run."""
+        """Submit an app to the SuperLink, which starts its ServerApp; returns the id of its run."""
         return str(json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))["run-id"])
 
     def free_nodes(self, run: str) -> None:
-        """Stop a run whose ServerApp has died.
+        """Stop a run whose ServerApp was killed.
 
-        A server that dies while it sends leaves messages of which parts are missing. Nodes wait for the rest until the
-        SuperLink ends the run, which without this takes it a minute or more: so long it waits for a sign of life.
+        A server that is killed while it sends leaves incomplete messages. Nodes wait for the missing parts until the
+        SuperLink ends the run. Without this call that takes a minute or more, until the SuperLink's heartbeat timeout.
         """
-        with contextlib.suppress(FedHVError):  # it has noticed by itself, or the next command will say what is wrong
+        with contextlib.suppress(
+            FedHVError
+        ):  # the SuperLink has already ended the run, or the next command reports the error
             self.flwr("stop", run, CONNECTION, "--format", "json")
 
     def flwr(self, *arguments: str) -> str:
-        """One of Flower's commands; returns what it printed."""
+        """Run a Flower command; returns its output."""
         code, out, err = self.processes.ask(["flwr", *arguments], SUBMITTING)
         if code != 0 or '"success": false' in out:
             printed = " ".join((out + err).split())
@@ -133,7 +135,7 @@ class Deployment:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For every process of a deployment: its own home, no telemetry, no downloads, one thread each."""
+    """The environment of all processes: a separate home, no telemetry, no downloads, one thread each."""
     commands = str(Path(sys.executable).parent)  # Flower starts its own commands by name
     return {
         "OMP_NUM_THREADS": "1",
@@ -149,7 +151,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def write_app(folder: Path, config: Mapping[str, object]) -> Path:
-    """The thin app folder that Flower packs up and sends around: two names and the run configuration."""
+    """The app folder that Flower packs and sends: the names of the two apps and the run configuration."""
     folder.mkdir(parents=True)
     project = {"name": "fedhv-up", "version": "1.0.0", "description": "A setting of FedHV", "license": "Apache-2.0"}
     components = {"serverapp": "fedhv.flower.apps:server", "clientapp": "fedhv.flower.apps:client"}

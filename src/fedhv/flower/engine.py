@@ -1,4 +1,4 @@
-"""The engine whose clients are Flower nodes: the same questions, asked through a grid."""
+"""The engine whose clients are Flower nodes: it sends the same requests through a grid."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ OUTLIER = 10.0
 
 
 class Nodes(Engine):
-    """Asks the nodes that hold the cohort's partitions. What does not come back, or comes back wrong, is refused.
+    """Sends requests to the nodes of the cohort's partitions. Missing and invalid replies are refused.
 
-    Of the problem it uses the model, the tasks, the test examples and the number of clients.
+    It uses the problem's model, tasks, test examples and number of clients only.
     """
 
     saves_every_round: ClassVar[bool] = True
@@ -57,18 +57,18 @@ class Nodes(Engine):
         self.patience, self.min_replies, self._owners = patience or Patience(), min_replies, owners
         self._stop = stop
         self.arrivals: dict[str, float] = {}
-        """After how many seconds each reply came, by the id of the message that it answers."""
+        """The seconds until each reply arrived, by the id of the answered message."""
         self._took_part: dict[int, dict[str, Any]] = {}
         self._roster: Roster | None = None
         self._gathered = False
         self._real = Traffic()
-        # Nodes keep things until the run ends: another run with the same seed must not find them.
+        # Nodes keep memory until the run ends. Another run with the same seed must not use it.
         self._run = uuid.uuid4().hex
         if grid is not None:
             self.connect(grid)
 
     def connect(self, grid: Grid) -> None:
-        """The nodes of this grid are the ones; who is known stays known."""
+        """Use the nodes of this grid. Known nodes stay known."""
         if self._roster is not None:
             self._roster.grid = grid
             return
@@ -77,45 +77,45 @@ class Nodes(Engine):
 
     @property
     def roster(self) -> Roster:
-        """Who is there."""
+        """The available nodes."""
         assert self._roster is not None, "connect to a grid first"
         return self._roster
 
     @property
     def population(self) -> Any:
-        """A function that returns the available nodes, because nodes come and go."""
+        """A function that returns the available nodes, because they change between rounds."""
         return self.present
 
     def present(self) -> Sequence[int]:
-        """The partitions that are there, in ascending order; the first time all are waited for, within bounds."""
+        """The available partitions, in ascending order. The first call waits for all of them, up to the time limit."""
         check_stop(self._stop)
         if not self._gathered:
             self.roster.gather(len(self.problem.clients))
             self._gathered = True
         self.roster.need(self.min_replies)
-        self._pass_on_notes()
+        self._forward_notes()
         return self.roster.available(self.min_replies)
 
     def sizes(self, clients: Sequence[int]) -> np.ndarray:
-        """How many examples each of these partitions has, as its node said."""
+        """The number of examples of each of these partitions, as reported by its node."""
         return np.array([self.roster.holdings[k].examples for k in clients])
 
     def labels(self) -> tuple[int, ...] | None:
-        """How many labels the nodes have of every task, as they said; None where all examples are labelled."""
+        """The number of labels of every task, as reported by the nodes; None if all examples are labelled."""
         held = [] if self._roster is None else list(self._roster.holdings.values())
         if all(each.labels is None for each in held):
             return None
         return tuple(map(sum, zip(*(each.of(self.layout.tasks) for each in held), strict=True)))
 
     def ask(self, call: Call) -> Replies:
-        """The cohort's answers, as far as they come in time and hold what they should."""
+        """The cohort's valid replies that arrive in time."""
         messages = self.messages(call)
         sent, quorum = list(messages.values()), quorum_of(call.intake.screening, len(messages))
         answers = exchange(self.roster.grid, sent, self.patience.reply, quorum, self.arrivals)
         return self.replies(call, messages, answers.values())
 
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
-        """The messages that put a request to those of a cohort that are there, by client."""
+        """The messages with a request to the available clients of a cohort, by client."""
         request, cohort = call.request, call.cohort
         sent = leaving(request, self.layout)
         content = encode_request(sent, cohort, extra, self._run, partial=self.layout.partial)
@@ -124,7 +124,7 @@ class Nodes(Engine):
                 content,
                 self.roster.members[k],
                 message_type(request),
-                ttl=self.patience.reply,  # what comes later is not wanted any more
+                ttl=self.patience.reply,  # later replies are not used
                 group_id=str(cohort.round + 1),
             )
             for k in cohort.clients
@@ -134,15 +134,15 @@ class Nodes(Engine):
         return made
 
     def replies(self, call: Call, messages: dict[int, Message], answers: Iterable[Message]) -> Replies:
-        """What the cohort's answers come to, taken in its order; who is missing or wrong is named with the reason."""
+        """The combined replies, in the cohort's order. Missing and invalid replies are refused, with the reason."""
         arrived = {answer.metadata.reply_to_message_id: answer for answer in answers}
-        closed = self._closed(call, messages, arrived)
+        closed = self._why_missing(call, messages, arrived)
         decoded: dict[int, Reply] = {}
         refused: list[Refusal] = []
         for k in call.cohort.clients:
             message = messages.get(k)
             if message is None:
-                refused.append(Refusal(k, "its node is not there", asked=False, sent=False))
+                refused.append(Refusal(k, "its node is not available", asked=False, sent=False))
                 continue
             answer = arrived.get(message.metadata.message_id)
             try:
@@ -152,21 +152,21 @@ class Nodes(Engine):
                 self._note(k, message)
                 if answer.has_error():
                     if answer.error.code == ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
-                        self.roster.missed(k)  # nor did this one bring anything
+                        self.roster.missed(k)  # this reply is missing too
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
                 self.roster.answered(k)
                 found = decode_reply(leaving(call.request, self.layout), answer.content, self.layout.travelling)
                 decoded[k] = arriving(found, self.layout)
-            except Malformed as objection:
-                refused.append(Refusal(k, str(objection), sent=answer is not None and not answer.has_error()))
+            except Malformed as error:
+                refused.append(Refusal(k, str(error), sent=answer is not None and not answer.has_error()))
         answered = call.of([k for k in call.cohort.clients if k in decoded])
         there = [decoded[k] for k in answered.cohort.clients]
         taken = collect(answered, self.layout, there, self.roster.holdings.__getitem__)
         return replace(taken, refused=(*refused, *taken.refused))
 
-    def _closed(self, call: Call, messages: Mapping[int, Message], arrived: Mapping[str, Message]) -> str:
-        """Why a reply that is not there did not come in time."""
+    def _why_missing(self, call: Call, messages: Mapping[int, Message], arrived: Mapping[str, Message]) -> str:
+        """The reason of a missing reply: the deadline, or the quorum."""
         quorum = quorum_of(call.intake.screening, len(messages))
         good = sum(not answer.has_error() for answer in arrived.values())
         if quorum is None or good < quorum.replies:
@@ -174,7 +174,7 @@ class Nodes(Engine):
         return f"no reply within {quorum.grace:g} s after the quorum of {quorum.replies}"
 
     def _note(self, k: int, message: Message) -> None:
-        """Who answered, and how long that took."""
+        """Record the node of a reply and the seconds that it took."""
         about = self._took_part.setdefault(k, {"client": k, "node": str(message.metadata.dst_node_id)})
         if name := self.roster.names.get(k):
             about["name"] = name
@@ -183,26 +183,26 @@ class Nodes(Engine):
             about["seconds"] = round(about.get("seconds", 0.0) + seconds, 3)
 
     def measured(self) -> dict[str, Any]:
-        """The real size of all that was sent since the last call, as Flower serialised it, and which nodes answered."""
+        """The serialised bytes of all messages since the last call, and the nodes that answered."""
         real, self._real = self._real, Traffic()
         nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}
         self.arrivals.clear()
         return {"serialised": bytes_sent(real), "nodes": nodes}
 
-    def _pass_on_notes(self) -> None:
+    def _forward_notes(self) -> None:
         self.notes += self.roster.notes
         self.roster.notes.clear()
 
 
 def quorum_of(screening: Screening, asked: int) -> Quorum | None:
-    """When an exchange with this number of nodes closes before its deadline."""
+    """The quorum that closes an exchange with this number of nodes before its deadline."""
     enough = screening.enough(asked)
     return None if enough is None else Quorum(enough, screening.grace)
 
 
 @dataclass(frozen=True)
 class OverFlower(Choice):
-    """Where and how a run is computed: on the nodes of a grid."""
+    """The choice of engine for a run on the nodes of a grid."""
 
     grid: Grid | None = None
     patience: Patience = field(default_factory=Patience)
@@ -212,11 +212,11 @@ class OverFlower(Choice):
     stop: Path | None = None
 
     def make(self, problem: Problem) -> Nodes:
-        """The engine, ready to answer."""
+        """The engine."""
         return Nodes(problem, self.grid, self.patience, self.min_replies, self.owners, self.stop)
 
     def adapted(self, plan: AnyPlan) -> AnyPlan:
-        """Real nodes may be broken or hostile: who took part is recorded, and outliers among updates are refused."""
+        """Real nodes may be faulty or hostile: participants are recorded, and outliers among updates are refused."""
         assert isinstance(plan, Plan)
         screening = plan.screening
         if screening.outlier is None:
@@ -225,7 +225,7 @@ class OverFlower(Choice):
 
     @property
     def fixes(self) -> dict[str, Any]:
-        """What the nodes do to their reports: with another clip or noise it is another run."""
+        """The clipping and noise of reports. A change of them makes it another run."""
         return {} if self.reports is None else {"reports": toml.as_tables(self.reports)}
 
 

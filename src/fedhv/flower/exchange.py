@@ -1,4 +1,4 @@
-"""One exchange with several nodes: everything is sent at once, and waiting is bounded."""
+"""One exchange with several nodes: all messages are sent at once, and waiting has a limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedhv.flower.mailbox import Mailbox
 from fedhv.support.errors import FedHVError, printable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-"""Replies are looked for often at first, then more rarely. (Flower's own loop looks every three seconds.)"""
+"""Seconds between two polls: short at first, then longer. (Flower's own loop polls every three seconds.)"""
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """When an exchange closes before its deadline: `grace` seconds after a number of replies that are no errors."""
+    """Closes an exchange before its deadline: `grace` seconds after this number of replies without errors."""
 
     replies: int
     grace: float
@@ -34,13 +34,13 @@ def exchange(
     quorum: Quorum | None = None,
     arrivals: dict[str, float] | None = None,
 ) -> dict[str, Message]:
-    """Send messages and wait for the replies, so long at most; returns them by the id of what they answer.
+    """Send messages and wait for the replies, at most `seconds`; returns them by the id of the answered message.
 
-    A quorum closes it earlier. What comes after that is an answer to a message that nobody looks for any more: it can
-    not be taken for one of a later round. `arrivals` is given the seconds after which each reply came.
+    A quorum closes the exchange earlier. Later replies have the ids of old messages, so they cannot be taken for
+    replies of a later round. `arrivals` receives the seconds until each reply arrived.
 
-    What the infrastructure says in place of a node (it is gone, its message has expired) names the SuperLink as its
-    source; the id of the message that it answers is the only thing that tells whom it is about.
+    Errors of the infrastructure (a node has left, a message has expired) have the SuperLink as their source. Only the
+    id of the answered message identifies the node.
     """
     replies: dict[str, Message] = {}
     with Mailbox(grid) as mailbox:
@@ -62,10 +62,10 @@ def exchange(
     return replies
 
 
-class Prompt(Grid):
-    """A grid that looks for replies as often as `exchange` does; everything else is passed on.
+class FrequentPolling(Grid):
+    """A grid that polls as often as `exchange`; all other calls are forwarded.
 
-    For Flower's own loop, which waits in the grid's `send_and_receive`.
+    It is for Flower's own loop, which waits in the grid's `send_and_receive`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Prompt(Grid):
         self._grid, self._quorum, self._arrivals = grid, quorum, arrivals
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Push, and pull until all replies are there or the time is over (an hour unless it is given)."""
+        """Push, and pull until all replies have arrived or the time limit (one hour by default) is over."""
         sent, seconds = list(messages), 3600.0 if timeout is None else timeout
         return list(exchange(self._grid, sent, seconds, self._quorum(len(sent)), self._arrivals).values())
 
@@ -114,18 +114,18 @@ REASONS = {
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "its app raised",
     ErrorCode.MESSAGE_UNAVAILABLE: "its message has expired",
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its reply is not available",
-    ErrorCode.NODE_UNAVAILABLE: "the node is gone",
+    ErrorCode.NODE_UNAVAILABLE: "the node has left",
     ErrorCode.MOD_FAILED_PRECONDITION: "a mod refused the message",
     ErrorCode.INVALID_FAB: "its app could not be verified",
     ErrorCode.CLIENT_APP_CRASHED: "its app crashed",
 }
-"""Why there is an error in place of an answer."""
+"""The meaning of Flower's error codes."""
 
 LONGEST_REASON = 300
 
 
 def reason(reply: Message) -> str:
-    """Why a reply is an error, in one line that can be read: a node's own words reach terminals and histories."""
+    """The reason of an error reply as one printable line, because its text comes from a node and is shown to users."""
     what = REASONS.get(reply.error.code, f"error {reply.error.code}")
     more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"

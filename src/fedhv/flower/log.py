@@ -17,16 +17,16 @@ class Log(Observer):
         self._label, self._rounds = "", 0
 
     def message(self, text: str) -> None:
-        """Something that the user should know."""
+        """Log a message for the user."""
         log(INFO, "%s", text)
 
     def start(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, or goes on."""
+        """Log the start of a run, or of its continuation."""
         self._label, self._rounds = label, rounds
-        self.message(f"{label}: {rounds} rounds{f', going on after round {done}' if done else ''}")
+        self.message(f"{label}: {rounds} rounds{f', continuing after round {done}' if done else ''}")
 
     def round(self, round: Round) -> None:
-        """A round is over."""
+        """Log a finished round."""
         weights = " ".join(f"{weight:.3f}" for weight in round.weights)
         text = f"{self._label}: round {round.number}/{self._rounds}, w {weights}"
         if round.evaluation is not None:

@@ -1,8 +1,8 @@
-"""Replies, taken in without ever being held up by one of them.
+"""Receives replies; one unreadable reply does not delay the others.
 
-A node that dies while it uploads leaves a reply that is there and cannot be read. Flower then waits for the missing
-parts, three minutes, with everybody else in line behind; here that happens in a thread, one reply at a time, and
-whoever is stuck is left standing. A reply that Flower cannot unpack is an error in the place of its node's answer.
+A node that dies during its upload leaves a reply with missing parts. Flower waits three minutes for them, and all other
+replies wait behind it. Here a thread pulls one reply at a time, and a reply that blocks it is skipped. A reply that
+Flower cannot unpack becomes an error in place of the node's answer.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 STUCK = 3.0
-"""Seconds after which the others are no longer kept waiting for a reply that does not come through."""
+"""Seconds after which a reply that blocks is skipped."""
 
 TRANSPORT = (httpx.HTTPError, OSError)
-"""What goes wrong on the way to the SuperLink. Anything else is about the one reply that was looked for."""
+"""Errors of the connection to the SuperLink. Any other error concerns the pulled reply only."""
 
 Arrival = Message | Exception | None
-"""A reply; or what became of a walk: why it has nowhere come through, None where it has."""
+"""A reply; or the result of one poll: the connection's error, or None if the SuperLink answered."""
 
 
 class Mailbox:
-    """Sends messages through a grid, and takes in the replies as they come.
+    """Sends messages answered a grid and receives the replies as they arrive.
 
     Attributes:
         waiting: The messages that are not answered yet, by their ids.
-        trouble: Why the SuperLink does not answer, where it did not when replies were last looked for.
+        trouble: The connection's error in the last poll; None if the SuperLink answered.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -43,18 +43,18 @@ class Mailbox:
         self.trouble: Exception | None = None
         self._stuck: set[str] = set()
         self._arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
-        self._walk: _Walk | None = None
+        self._poll: _Poll | None = None
 
     def send(self, messages: Sequence[Message]) -> list[str]:
-        """Send messages without waiting; returns the ids under which they are answered."""
-        identifiers = self.grid.push_messages(messages)  # one for each, or none at all where they are too much
+        """Send messages without waiting; returns their ids."""
+        identifiers = self.grid.push_messages(messages)  # one per message, or none if the messages are too large
         sent = {str(each): message for each, message in zip(identifiers, messages, strict=False) if each}
         self.waiting |= sent
         return list(sent)
 
     def take(self, seconds: float) -> list[Message]:
         """The replies that have arrived, or the first that arrive within the given seconds."""
-        self._look()
+        self._poll_replies()
         found: list[Message] = []
         end = time.monotonic() + seconds
         while True:
@@ -68,18 +68,18 @@ class Mailbox:
             elif self.waiting.pop(arrived.metadata.reply_to_message_id, None) is not None:
                 found.append(arrived)
 
-    def _look(self) -> None:
+    def _poll_replies(self) -> None:
         """Start the thread that polls for replies, if it does not run."""
-        walk = self._walk
-        if walk is not None and walk.is_alive():
-            if time.monotonic() - walk.since < STUCK:
+        poll = self._poll
+        if poll is not None and poll.is_alive():
+            if time.monotonic() - poll.since < STUCK:
                 return
-            walk.stop()  # it may still bring the one reply it is at
-            self._stuck.add(walk.at)
-        doors = {each: self.waiting[each] for each in sorted(self.waiting.keys() - self._stuck)}
-        self._walk = _Walk(self.grid, doors, self._arrived) if doors else None
-        if self._walk is not None:
-            self._walk.start()
+            poll.stop()  # its current reply may still arrive
+            self._stuck.add(poll.at)
+        messages = {each: self.waiting[each] for each in sorted(self.waiting.keys() - self._stuck)}
+        self._poll = _Poll(self.grid, messages, self._arrived) if messages else None
+        if self._poll is not None:
+            self._poll.start()
 
     def __enter__(self) -> Self:
         return self
@@ -87,38 +87,38 @@ class Mailbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._walk is not None:
-            self._walk.stop()
+        if self._poll is not None:
+            self._poll.stop()
 
 
-class _Walk(threading.Thread):
-    """Looks for one reply after the other, once. As a daemon it keeps no process alive."""
+class _Poll(threading.Thread):
+    """Pulls every reply once, one after the other. A daemon thread, so that the process can exit."""
 
-    def __init__(self, grid: Grid, doors: Mapping[str, Message], arrived: queue.SimpleQueue[Arrival]) -> None:
+    def __init__(self, grid: Grid, messages: Mapping[str, Message], arrived: queue.SimpleQueue[Arrival]) -> None:
         super().__init__(daemon=True, name="fedhv-replies")
-        self._grid, self._doors, self._arrived = grid, doors, arrived
+        self._grid, self._messages, self._arrived = grid, messages, arrived
         self._stopped = False
         self.at, self.since = "", time.monotonic()
 
     def stop(self) -> None:
-        """End after the reply that it is at."""
+        """End after the current reply."""
         self._stopped = True
 
     def run(self) -> None:
-        """From door to door, whatever is behind one of them."""
-        through, trouble = False, None
-        for door, message in self._doors.items():
+        """Pull the replies; an error with one of them does not stop the others."""
+        answered, trouble = False, None
+        for identifier, message in self._messages.items():
             if self._stopped:
                 break
-            self.at, self.since = door, time.monotonic()
+            self.at, self.since = identifier, time.monotonic()
             try:
-                for reply in self._grid.pull_messages({door}):
+                for reply in self._grid.pull_messages({identifier}):
                     self._arrived.put(reply)
-                through = True
+                answered = True
             except TRANSPORT as error:
                 trouble = error
-            except Exception as error:  # Flower has taken the reply and cannot unpack it: it does not come again
-                through = True
+            except Exception as error:  # Flower has received the reply and cannot unpack it; it is not sent again
+                answered = True
                 self._arrived.put(Message(Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, str(error)), reply_to=message))
-        if through or trouble is not None:
-            self._arrived.put(None if through else trouble)
+        if answered or trouble is not None:
+            self._arrived.put(None if answered else trouble)

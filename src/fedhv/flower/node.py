@@ -25,7 +25,7 @@ Arrays = tuple[Any, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Node:
-    """Everything a node brings to the federation: its model's code, the tasks and its own examples.
+    """The part of a problem on a node: the model's code, the tasks and the node's examples.
 
     Attributes:
         model: Makes a fresh model; its forward pass returns one output per task.
@@ -35,8 +35,8 @@ class Node:
         augment: As in `fedhv.Benchmark`.
         heads: As in `fedhv.Benchmark`.
         norm: As in `fedhv.Benchmark`; the same on all nodes and on the server.
-        validation: What the node evaluates models on and does not train on: inputs and a list of m target arrays, or
-            the share of `examples` that it holds out; 0 for none.
+        validation: Held-out examples, for evaluation only: inputs and a list of m target arrays, or the fraction of
+            `examples` that the node holds out; 0 for none.
     """
 
     model: Callable[[], nn.Module]
@@ -49,7 +49,7 @@ class Node:
     validation: Arrays | float = 0.0
 
     def problem(self) -> Problem:
-        """The problem as this node sees it: whichever client it is, all examples are its own."""
+        """The problem on this node: all examples belong to it, under any client number."""
         train = checked("node", "its", Examples.of(*self.examples), tuple(self.tasks))
         mine, out = np.arange(len(train)), np.empty(0, np.int64)
         if isinstance(self.validation, tuple | list):
@@ -64,31 +64,31 @@ class Node:
             model=self.model,
             tasks=tuple(self.tasks),
             train=train,
-            test=train[:1],  # a node tests nothing
+            test=train[:1],  # nodes have no test examples
             prepare=self.prepare,
             augment=self.augment,
             heads=self.heads,
             norm=self.norm,
-            clients=_AllMine(mine, np.array([0, len(mine)])),
-            validation=_AllMine(out, np.array([0, len(out)])) if len(out) else None,
+            clients=_OwnExamples(mine, np.array([0, len(mine)])),
+            validation=_OwnExamples(out, np.array([0, len(out)])) if len(out) else None,
         )
         masks = problem.train.labelled or (None,) * len(problem.tasks)
         lacks = [mask is not None and not bool(mask.any()) for mask in masks]
-        tasks = (_unknown(task) if gone else task for task, gone in zip(problem.tasks, lacks, strict=True))
+        tasks = (_unlabelled_task(task) if gone else task for task, gone in zip(problem.tasks, lacks, strict=True))
         return replace(problem, tasks=tuple(tasks)) if any(lacks) else problem
 
 
-def _unknown(task: Task) -> Task:
-    """A task of which a node has no label: nothing says which shape its targets have elsewhere, and no loss counts."""
+def _unlabelled_task(task: Task) -> Task:
+    """A task without labels on this node: the shape of its targets is unknown, and its loss is zero."""
 
-    def nothing(outputs: Tensor, targets: Tensor) -> Tensor:
-        return 0 * outputs.flatten(1).sum(dim=1)  # has a gradient, which is zero
+    def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 0 * outputs.flatten(1).sum(dim=1)  # zero, with a gradient of zero
 
-    return replace(task, loss=nothing, score=nothing, entry_loss=None, entry_score=None)
+    return replace(task, loss=no_loss, score=no_loss, entry_loss=None, entry_score=None)
 
 
-class _AllMine(Clients):
-    """One client's examples under any client's number: the number then only says which random draws are its own."""
+class _OwnExamples(Clients):
+    """One client's examples under every client number; the number only selects the random draws."""
 
     complete = False  # other nodes have other clients, and labels of other tasks
 
@@ -97,29 +97,29 @@ class _AllMine(Clients):
 
 
 def refuse_hidden_labels(setting: Setting) -> None:
-    """Labels are hidden where the examples are: on nodes that load them by themselves a setting hides nothing."""
+    """Raise an error if the setting hides labels: nodes that load their own examples ignore it."""
     if setting.federation.missing:
         raise InputError(
-            "Nodes bring their own labels: `federation.missing` changes nothing there. Leave it out, or hide labels "
+            "Nodes have their own labels: `federation.missing` has no effect on them. Leave it out, or hide labels "
             "in the nodes' `load`."
         )
 
 
 @dataclass(frozen=True)
 class Server:
-    """Everything the server has: the model's code, the tasks, perhaps test examples, and how many nodes there are.
+    """The part of a problem on the server: the model's code, the tasks, the number of nodes, perhaps test examples.
 
     Attributes:
         model: As on the nodes.
         tasks: As on the nodes.
-        test: Inputs and a list of m target arrays for evaluation; None where the nodes evaluate alone.
-        nodes: How many partitions there are; node k is started with `partition-id=k`, from 0.
-        name: What tables call the problem.
+        test: Inputs and a list of m target arrays for evaluation; None if only the nodes evaluate.
+        nodes: The number of partitions. Node k is started with `partition-id=k`, from 0.
+        name: The problem's name in tables.
         prepare: As on the nodes.
         heads: As on the nodes.
-        missing_labels: Whether nodes may lack labels; they then say how many they have.
+        missing_labels: Whether nodes may lack labels; then they report their numbers of labels.
         norm: As on the nodes.
-        validation: Whether nodes evaluate models on examples that they hold out; without `test` they do.
+        validation: Whether nodes evaluate models on held-out examples; always if there is no `test`.
     """
 
     model: Callable[[], nn.Module]
@@ -138,13 +138,13 @@ class Server:
         if self.nodes < 1:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
         test = None if self.test is None else checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
-        kind = Clients if test is not None else _Elsewhere
+        kind = Clients if test is not None else _RemoteClients
         clients = kind(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1))
         return Problem(
             name=self.name,
             model=self.model,
             tasks=tuple(self.tasks),
-            # The server trains nothing: every client stands for examples that are elsewhere.
+            # The server does not train: its clients represent examples on the nodes.
             train=_blank(self.tasks) if test is None else replace(test[:1], labelled=None),
             test=test,
             prepare=self.prepare,
@@ -156,14 +156,14 @@ class Server:
         )
 
 
-class _Elsewhere(Clients):
-    """Clients of which nothing is here, not even an example that the model could be tried on."""
+class _RemoteClients(Clients):
+    """Clients whose examples are on nodes. The server has no example of theirs, not even for a trial of the model."""
 
     elsewhere = True
 
 
 def _blank(tasks: Sequence[Task]) -> Examples:
-    """An example that stands for those of the nodes; nobody computes with it."""
+    """An empty example in place of those of the nodes; it is never used in a computation."""
     targets = [
         torch.full((1, *(task.shape or ())), 1 if task.missing == 0 else 0, dtype=torch.int64 if task.whole else None)
         for task in tasks

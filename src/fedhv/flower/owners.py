@@ -1,11 +1,11 @@
-"""Which node a partition belongs to: a TOML file that the operator keeps.
+"""The assignment of partitions to nodes: a TOML file of the server's operator.
 
     [partitions]
     0 = "8466104291923710239"
     1 = "1310497123998467215"
 
-Where node keys are registered, the SuperLink gives every key a node id of its own, which stays the same when the
-SuperNode is started again (`flwr supernode list`). A partition then belongs to a key.
+The SuperLink gives every registered node key its own node id, which does not change when the SuperNode restarts
+(`flwr supernode list`). So a partition belongs to a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedhv.support.files import write_atomic
 
 
 def read_owners(path: str | Path) -> dict[int, int]:
-    """The node id that every partition belongs to."""
+    """The node id of every partition."""
     table = toml.read(Path(path)).get("partitions")
     if not isinstance(table, dict) or not table:
         raise InputError(f"{path} should have a table [partitions] with a node id for every partition. Found none.")
@@ -29,10 +29,10 @@ def read_owners(path: str | Path) -> dict[int, int]:
             raise InputError(f'{path}: expected lines such as 0 = "8466104291923710239". Found {partition} = {node!r}.')
         owners[int(partition)] = int(node)
     if len(set(owners.values())) < len(owners):
-        raise InputError(f"{path}: expected another node for every partition. Found one node twice.")
+        raise InputError(f"{path}: expected a different node for every partition. Found one node twice.")
     return owners
 
 
 def write_owners(path: Path, owners: Mapping[int, int]) -> None:
-    """Keep them; ids are text, since they may be larger than TOML's whole numbers."""
+    """Write the file. Ids are text, because they may be larger than TOML's integers."""
     write_atomic(path, toml.write({"partitions": {str(k): str(node) for k, node in sorted(owners.items())}}))

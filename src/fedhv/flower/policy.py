@@ -1,10 +1,10 @@
-"""What a node allows, whatever a server asks: its operator's own file, and a ledger of all that ever left the node.
+"""A node's privacy policy: a file of its operator, and a ledger of all answers of the node.
 
     [reports]            # reported and held-out losses
     clip = 3.0
     noise = 1.0
 
-    [updates]            # what training moves the model by
+    [updates]            # the change of the model by local training
     clip = 0.5
     noise = 1.0
 
@@ -13,9 +13,9 @@
     delta = 1e-5
     ledger = "/var/lib/fedhv/ledger"
 
-The file is named in the node's own configuration (`--node-config "policy='/etc/fedhv/policy.toml'"`), which no server
-can change. The ledger is a folder. What an answer spends is written there, and flushed, before the answer leaves; an
-answer that the rest of the budget does not cover is not computed. The budget holds for the node's life, over all runs.
+The node's own configuration names the file (`--node-config "policy='/etc/fedhv/policy.toml'"`); a server cannot change
+it. The ledger is a folder. The cost of an answer is written and flushed there before the answer is sent. An answer
+that would exceed the budget is not computed. The budget holds for the node's lifetime, over all runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UpdatePrivacy:
 
     Attributes:
         clip: S.
-        noise: z, the noise multiplier; 0 clips alone and promises nothing.
+        noise: z, the noise multiplier; 0 clips only, without a privacy guarantee.
     """
 
     clip: float
@@ -77,11 +77,11 @@ class UpdatePrivacy:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a node may spend in its life, and where that is written down.
+    """The privacy budget of a node's lifetime, and its ledger.
 
     Attributes:
         epsilon: ε.
-        ledger: A folder, which is made where it is not there.
+        ledger: A folder, created if it does not exist.
         delta: δ.
     """
 
@@ -99,12 +99,12 @@ class Budget:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a node allows.
+    """A node's policy.
 
     Attributes:
-        reports: What it does to losses before they leave; None leaves them as they are.
-        updates: What it does to updates; None leaves them as they are.
-        budget: What it may spend; None writes nothing down.
+        reports: Clipping and noise of losses; None for neither.
+        updates: Clipping and noise of updates; None for neither.
+        budget: The privacy budget; None for no limit and no ledger.
     """
 
     reports: ReportPrivacy | None = None
@@ -118,30 +118,30 @@ class Policy:
             rule = getattr(self, name)
             if rule is None or rule.noise == 0:
                 raise InputError(
-                    f"A policy with a [budget] should have noise for [{name}], or one answer spends everything. "
-                    "Found none; add clip and noise, or leave the budget out."
+                    f"A policy with a [budget] should have noise for [{name}]: an answer without noise spends all. "
+                    "Found none. Add clip and noise, or leave the budget out."
                 )
 
     @classmethod
     def read(cls, path: str | Path) -> Policy:
-        """From a node's file."""
+        """Read a policy file."""
         return toml.build(cls, toml.read(Path(path)))
 
     def answer(self, request: Request, cohort: Cohort, compute: Callable[[], Reply]) -> Reply:
-        """A client's protected answer to a request, once it is paid for; the same request gets the same answer."""
+        """A client's protected answer, after its cost is in the ledger. The same request gets the same answer."""
         if self.budget is None:
             return self._protected(compute())
         folder = make_folder(Path(self.budget.ledger))
         with locked(folder):  # a SuperNode may run several apps at once
-            return self._paid(folder, _digest(request, cohort), request, compute)
+            return self._within_budget(folder, _digest(request, cohort), request, compute)
 
-    def _paid(self, folder: Path, key: str, request: Request, compute: Callable[[], Reply]) -> Reply:
+    def _within_budget(self, folder: Path, key: str, request: Request, compute: Callable[[], Reply]) -> Reply:
         assert self.budget is not None
         ledger = _read(folder)
         if key in ledger["answers"]:
             kept = folder / f"{key}.safetensors"
             if not kept.exists():
-                raise FedHVError("this node has answered this very request before, and answers it once")
+                raise FedHVError("this node has already answered this request and does not answer it again")
             return request.reply(**{n: load_file(kept).get(n) for n in tensor_fields(request.reply)})
         releases = {float(z): int(n) for z, n in ledger["releases"].items()}
         for noise, count in self._cost(request).items():
@@ -164,7 +164,7 @@ class Policy:
         return reply
 
     def _cost(self, request: Request) -> dict[float, int]:
-        """How many releases an answer is, by their noise multiplier; a reply counts all that it may hold."""
+        """The number of releases of an answer, by noise multiplier. All fields that a reply may have are counted."""
         assert self.reports is not None
         assert self.updates is not None
         cost: dict[float, int] = {}
@@ -179,13 +179,13 @@ class Policy:
         return cost
 
     def _protected(self, reply: Reply) -> Reply:
-        """Noise comes from the machine's entropy: the server knows the run's seed."""
+        """The reply with noise from the machine's entropy, because the server knows the run's seed."""
         rng = np.random.default_rng()
         about = tensor_fields(type(reply))
         bare = [n for n, each in about.items() if each.bound is None and getattr(reply, n) is not None]
         if self.updates is not None:
             if bare:
-                raise FedHVError(f"this node's policy has no rule for what is asked ({', '.join(bare)})")
+                raise FedHVError(f"this node's policy has no protection for {', '.join(bare)}")
             mine = [n for n, each in about.items() if each.bound == "update" and getattr(reply, n) is not None]
             reply = replace(reply, **{n: self.updates.protect(getattr(reply, n), rng) for n in mine})
         return reply if self.reports is None else self.reports.protect(reply, rng)
@@ -199,12 +199,12 @@ def _read(folder: Path) -> dict[str, Any]:
         return {"releases": {}, "answers": []}
     except (ValueError, KeyError, TypeError):
         raise FedHVError(
-            f"this node's ledger {folder / SPENT} cannot be read; restore it, nothing is answered"
+            f"this node's ledger {folder / SPENT} cannot be read. Restore it; until then the node does not answer"
         ) from None
 
 
 def _digest(request: Request, cohort: Cohort) -> str:
-    """What tells requests apart: what is asked, of which round and seed, and how clients train."""
+    """A digest that identifies a request: its fields, round, seed and local training."""
     made = hashlib.sha256()
     plain = [getattr(request, name) for name in plain_fields(type(request))]
     local = [getattr(cohort.local, each.name) for each in fields(cohort.local)]

@@ -1,4 +1,4 @@
-"""Processes that do not outlive us: each leads a group of its own and bears a mark, and so does all that they start."""
+"""Child processes that end with this process: each has its own group and an environment variable that marks it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fedhv.support.errors import FedHVError
 from fedhv.support.signals import deferred_signals
 
 GRACE = 5.0
-"""Seconds between asking a process to end and making it end."""
+"""Seconds between SIGTERM and SIGKILL."""
 STARTING = 300.0
-"""Seconds that a server has to open its port."""
+"""The time limit for a server to open its port, in seconds."""
 PORTS = range(20000, 32000)
 MARK = "FEDHV_PROCESSES"
 """The environment variable that identifies all started processes, even if their parent has changed."""
@@ -31,9 +31,9 @@ _DIE_WITH_PARENT = 1
 
 
 class Processes:
-    """Starts processes, watches them, and ends them all.
+    """Starts processes, checks whether they run, and ends all of them.
 
-    Ctrl-C waits while one is being started, until it is known and can be ended.
+    Ctrl-C takes effect after the start of a process, when it can be ended.
     """
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
@@ -42,12 +42,12 @@ class Processes:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Sequence[str]) -> None:
-        """Start a process; what it prints goes to a file."""
+        """Start a process. Its output goes to a file."""
         with self.log(name).open("ab") as log, deferred_signals():
             self.running[name] = self._popen(command, log, subprocess.STDOUT)
 
     def ask(self, command: Sequence[str], seconds: float) -> tuple[int, str, str]:
-        """The exit code, output and error output of a command that ends by itself, within bounds."""
+        """Run a command with a time limit; returns its exit code, output and error output."""
         asked: subprocess.Popen[bytes] | None = None
         try:
             with deferred_signals():
@@ -57,9 +57,9 @@ class Processes:
             raise FedHVError(f"{' '.join(command[:2])} did not end within {seconds:g} s.") from None
         finally:
             if asked is not None:
-                asked.kill()  # nothing happens where it has ended
+                asked.kill()  # has no effect on an ended process
                 with asked:
-                    pass  # its pipes are closed, and it is waited for
+                    pass  # closes its pipes and waits for it
         return asked.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     def _popen(self, command: Sequence[str], out: int | IO[bytes], err: int) -> subprocess.Popen[bytes]:
@@ -70,18 +70,18 @@ class Processes:
                 stdout=out,
                 stderr=err,
                 env=self.environment,
-                start_new_session=True,  # a group that can be ended as a whole; Ctrl-C reaches us alone
+                start_new_session=True,  # a separate group, which can be ended as a whole and does not receive Ctrl-C
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         except OSError as error:
             raise FedHVError(f"{command[0]} could not be started: {error.strerror or error}.") from None
 
     def log(self, name: str) -> Path:
-        """Where a process prints."""
+        """The output file of a process."""
         return self.logs / f"{name}.log"
 
     def tail(self, name: str, lines: int = 8) -> str:
-        """The last lines that a process printed."""
+        """The last lines of a process's output."""
         try:
             text = self.log(name).read_text(errors="replace")
         except OSError:
@@ -89,11 +89,11 @@ class Processes:
         return "\n".join(text.strip().splitlines()[-lines:])
 
     def dead(self) -> list[str]:
-        """Those that have ended."""
+        """The names of ended processes."""
         return [name for name, process in self.running.items() if process.poll() is not None]
 
     def wait_for_port(self, name: str, port: int, host: str = "127.0.0.1") -> None:
-        """Wait until a process listens, within bounds."""
+        """Wait until a process listens, up to the time limit."""
         end = time.monotonic() + STARTING
         while time.monotonic() < end:
             if self.running[name].poll() is not None:
@@ -104,7 +104,7 @@ class Processes:
         raise FedHVError(f"{name} did not open its port {port} within {STARTING:g} s:\n{self.tail(name)}")
 
     def end(self) -> None:
-        """Ask them all to end, wait a little, then make them and everything that they started."""
+        """Send SIGTERM to all processes, wait, then kill them and all processes that they started."""
         processes, self.running = list(self.running.values()), {}
         try:
             for process in processes:
@@ -118,18 +118,18 @@ class Processes:
             for process in processes:
                 process.wait()
             end = time.monotonic() + GRACE
-            while time.monotonic() < end and (left := _marked(self.mark)):
+            while time.monotonic() < end and (left := _processes_with(self.mark)):
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
                 time.sleep(0.01)
 
 
-def _marked(mark: str) -> list[int]:
-    """The processes with this mark; nothing on other systems than Linux.
+def _processes_with(mark: str) -> list[int]:
+    """The processes with this mark; empty on systems other than Linux.
 
-    Groups do not tell: a SuperLink gives its SuperExec one of its own, and a process can start another while it is
-    asked to end, or before we have noted that it runs.
+    Groups do not suffice: a SuperLink gives its SuperExec a separate group, and a process can start another one while
+    it is ending.
     """
     found, sought = [], f"{MARK}={mark}".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):
@@ -149,7 +149,7 @@ def _die_with_parent() -> None:
 
 
 def executable(name: str) -> str:
-    """A command of this Python environment, activated or not."""
+    """The path of a command of this Python environment, which need not be activated."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else name
 
@@ -167,7 +167,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
                 found.append(port)
             if len(found) == count:
                 return found
-        raise FedHVError(f"No {count} free ports between {PORTS.start} and {PORTS.stop} were found on {host}.")
+        raise FedHVError(f"Expected {count} free ports from {PORTS.start} to {PORTS.stop} on {host}. Found fewer.")
     finally:
         for each in sockets:
             each.close()

@@ -1,4 +1,4 @@
-"""Values of an app's run configuration; what is left out, or left empty, is None."""
+"""Values of an app's run configuration. A missing or empty value is None."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def whole(settings: Any, name: str) -> int | None:
 
 
 def number(settings: Any, name: str) -> float | None:
-    """A value that should be a number; 0 stands for none."""
+    """A value that should be a number; 0 means None."""
     value = settings.get(name)
     if value is not None and not is_number(value):
         raise _expected(name, "a number", value)
@@ -36,7 +36,7 @@ def number(settings: Any, name: str) -> float | None:
 
 
 def patience(settings: Any, otherwise: Patience | None = None) -> Patience:
-    """How long the server waits."""
+    """The time limits of the server."""
     given = otherwise or Patience()
     reply, nodes = number(settings, "reply-seconds"), number(settings, "node-seconds")
     return Patience(reply or given.reply, nodes or given.nodes, given.again)
@@ -50,16 +50,16 @@ def override(settings: Any) -> list[str]:
 
 
 def owners(settings: Any) -> dict[int, int] | None:
-    """Which node every partition belongs to, from the file `roster`."""
+    """The node of every partition, from the file `roster`."""
     path = text(settings, "roster")
     return None if path is None else read_owners(path)
 
 
 def reports(settings: Any) -> ReportPrivacy | None:
-    """What nodes do to their reports."""
+    """The clipping and noise of reports on the nodes."""
     clip, noise = number(settings, "report-clip"), number(settings, "report-noise")
     if clip is None and noise is not None:
-        raise InputError("Reports are noised only where they are clipped: give report-clip too.")
+        raise InputError("Noise of reports needs clipping. Set report-clip too.")
     return None if clip is None else ReportPrivacy(clip, noise or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The ServerApp: a run as `fedhv run` makes it, reference, checkpoints, history and all, with nodes for clients."""
+"""The ServerApp: a run with the files of `fedhv run` (reference, checkpoints, history), with nodes as clients."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def server_app(
 ) -> ServerApp:
     """A Flower ServerApp that runs a method on the nodes and writes the run folder that `fedhv run` writes.
 
-    The app's run configuration may have `method`, `seed`, `rounds`, `out` (the run's folder), `reference` (a file),
-    `reply-seconds` and `node-seconds` (how long the server waits for replies and for nodes), `min-replies`, `quorum`,
-    `grace` and `profile` (as in the setting's table `server`) and `roster` (the file that says which node every
-    partition belongs to); it overrides what is given here. A run that is in `out` already goes on.
+    The app's run configuration overrides the arguments. It may have `method`, `seed`, `rounds`, `out` (the run's
+    folder), `reference` (a file), `reply-seconds` and `node-seconds` (time limits for replies and for nodes),
+    `min-replies`, `quorum`, `grace` and `profile` (as in the setting's table `server`), and `roster` (the file that
+    assigns partitions to nodes). A run that exists in `out` is resumed.
 
     Args:
-        load: Called with the context; returns what the server has.
+        load: Called with the context; returns a `Server` or a problem.
         method: A method's name, "package.module:Class", or a `Method`.
         override: `section.key=value` changes of the setting.
-        patience: How long the server waits.
+        patience: The time limits of the server.
     """
     app = ServerApp()
 
@@ -87,8 +87,8 @@ def serve(
 ) -> Run:
     """One method on the nodes of a grid; the arguments are those of `fedhv.run`.
 
-    `reports` is what the nodes do to their reports: they do it by themselves, the run's `config.toml` only has it.
-    `owners` says which node every partition belongs to.
+    `reports` is the clipping and noise of reports. The nodes apply it; here it is only recorded in `config.toml`.
+    `owners` has the node of every partition.
     """
     override = list(override)
     setting = resolve_setting(what, override, rounds)
@@ -96,14 +96,14 @@ def serve(
         refuse_hidden_labels(setting)
     given = any(each.strip().startswith("calibration.rounds") for each in override)
     if isinstance(what, Problem) and not given and setting.calibration.rounds > setting.training.rounds:
-        # Rounds are dear here: of a problem of one's own no calibration is longer than the run that it is for.
+        # Rounds are expensive on nodes: the calibration of a user's own problem is not longer than its run.
         override.append(f"calibration.rounds={setting.training.rounds}")
         setting = resolve_setting(what, override, rounds)
     other = setting.calibration.setting
     if reference is None and other not in (None, setting.name):
         raise InputError(
-            f"The reference of '{setting.name}' is calibrated under '{other}', which these nodes do not hold. "
-            "Give one with --reference."
+            f"The reference of '{setting.name}' is calibrated under '{other}', whose data these nodes do not have. "
+            "Set a reference with --reference."
         )
     return run(
         what,

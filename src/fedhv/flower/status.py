@@ -1,4 +1,4 @@
-"""How far a federation's run is and who took part in its last round, read off its folder; how to end it or go back."""
+"""Status, stop and rollback of a federation's run, by its folder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.files import locked, write_atomic
 
 STOP = "stop"
-"""A file of this name in a run's folder ends the run after the round that is being played."""
+"""A file with this name in a run's folder ends the run after the current round."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run stands.
+    """The status of a run.
 
     Attributes:
-        folder: Of the run.
+        folder: The run's folder.
         state: "running", "finished" or "stopped".
         done: Finished rounds.
         planned: All rounds.
-        last: The last round of the history; empty where there is none.
+        last: The last round of the history; empty without rounds.
     """
 
     folder: Path
@@ -34,7 +34,7 @@ class Status:
     last: dict[str, Any]
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """The status as lines for a terminal."""
         made = [f"{self.folder}: {self.state}, round {self.done} of {self.planned or '?'}"]
         cohort = self.last.get("cohort")
         if cohort:
@@ -51,7 +51,7 @@ class Status:
 
 
 def status(folder: Path) -> Status:
-    """Where the run in a folder stands."""
+    """The status of the run in a folder."""
     run = read_run(folder)
     state = "running" if _in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
     rounds = run.rounds
@@ -59,27 +59,27 @@ def status(folder: Path) -> Status:
 
 
 def stop(folder: Path) -> None:
-    """Ask a running server to end after the round that it plays."""
+    """Request that a running server ends after its current round."""
     read_run(folder)
     if not _in_use(folder):
-        raise InputError(f"No server is running in {folder}. Nothing has to be stopped.")
+        raise InputError(f"Expected a running server in {folder}. Found none, so there is nothing to stop.")
     write_atomic(folder / STOP, "")
 
 
 def back(folder: Path, round: int) -> None:
-    """Go back to the state after a round whose checkpoint was kept: the same run, started again, goes on there."""
+    """Go back to the state after a round whose checkpoint was kept. The same run, started again, continues there."""
     read_run(folder)
-    with locked(folder):  # not under a running server
+    with locked(folder):  # fails if a server is running
         go_back(folder, round)
-        for name in (SUMMARY, MODEL):  # of a run that had ended
+        for name in (SUMMARY, MODEL):  # from a finished run
             (folder / name).unlink(missing_ok=True)
 
 
 def check_stop(path: Path | None) -> None:
-    """The server's side: end where somebody asked for it; the request counts once."""
+    """On the server: end the run if the file exists, and remove the file."""
     if path is not None and path.exists():
         path.unlink(missing_ok=True)
-        raise Interrupted("Stopped by `fedhv flower stop`; start the same run again to go on.")
+        raise Interrupted("Stopped by `fedhv flower stop`. Start the same run again to continue.")
 
 
 def _in_use(folder: Path) -> bool:

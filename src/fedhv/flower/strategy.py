@@ -1,4 +1,4 @@
-"""A Flower strategy that drives any of our methods, one- or two-stage, from the same generator as the simulator."""
+"""A Flower strategy for any method of the package; it runs the same generator as the simulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import Tensor
 
 from fedhv.flower.engine import over_flower, quorum_of
-from fedhv.flower.exchange import Prompt
+from fedhv.flower.exchange import FrequentPolling
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels
 from fedhv.flower.roster import Patience
@@ -43,23 +43,23 @@ EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 class Strategy(FlowerStrategy):
     """FedHV or any other method of the package as a Flower strategy.
 
-    Flower's loop sees one exchange a round, the one that trains; a method that asks more (FedCMOO) is given its answers
-    in `configure_train`, before that exchange, or in `aggregate_train`, after it. The model that the loop hands
-    over is the one that counts, so that a wrapper may change it, as those of differential privacy do.
+    Flower's loop handles one exchange per round, the one that trains. Other exchanges of a method (FedCMOO) take
+    place in `configure_train`, before that exchange, or in `aggregate_train`, after it. Each round starts from the
+    model that the loop passes, so that a wrapper may change it, as those of differential privacy do.
 
         strategy = Strategy(FedHV(reference=(2.4, 2.4)), Server(Net, TASKS, test, nodes=3))
         strategy.start(grid)
 
     Args:
-        method: With its hyper-parameters; FedHV needs its reference.
-        server: What the server has, or a whole problem.
-        setting: What the run does; by default that of a problem of one's own, see `fedhv.run`.
+        method: A method with its hyper-parameters; FedHV needs its reference.
+        server: A `Server`, or a whole problem.
+        setting: The setting of the run; by default that of a user's own problem, see `fedhv.run`.
         override: `section.key=value` changes of the setting, such as `training.rounds=20`.
         seed: The seed of all random draws of the run.
-        patience: How long the server waits, for nodes and for replies.
-        folder: Where the run is kept; every round is checkpointed, and a run that is there already goes on.
+        patience: The time limits of the server, for nodes and for replies.
+        folder: The run's folder. Every round is checkpointed, and an existing run is resumed.
         observer: Receives progress.
-        owners: Which node holds which partition, by partition; any other node that claims it is refused.
+        owners: The node of every partition. Any other node that claims the partition is refused.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Strategy(FlowerStrategy):
         self._open: tuple[Call, dict[int, Message]] | None = None
         self._finished: FinishedRound | None = None
         self._alone = False
-        """Whether Flower's loop calls this very strategy, and no wrapper stands between them."""
+        """Whether Flower's loop calls this strategy directly, without a wrapper."""
         self._began = time.perf_counter()
 
     # --- what Flower's loop calls -------------------------------------------------------------------------
@@ -106,12 +106,12 @@ class Strategy(FlowerStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the exchange that trains; what the method asks before it is answered here."""
-        self._settle(arrays)
+        """The messages of the exchange that trains. Exchanges before it take place here."""
+        self._record_finished(arrays)
         self._began = time.perf_counter()
         self.engine.connect(grid)
         model = model_of(arrays, self.engine.layout)
-        # One round, from the model that is handed over; it is evaluated once the loop has it back.
+        # One round, from the model that the loop passes. The loop evaluates it after the round.
         plan = replace(self.job.plan, rounds=self.execution.done + 2, evaluate_every=0)
         if not self._alone:
             plan = replace(plan, screening=replace(plan.screening, attempts=1))
@@ -130,12 +130,12 @@ class Strategy(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model, from those replies that are taken; a round with too few is repeated here, within bounds.
+        """The next model, from the accepted replies. A round with too few is repeated here, up to `server.attempts`.
 
-        Inside a wrapper it is dropped instead: what came of a repetition would go past the wrapper, unclipped.
+        Inside a wrapper the round is dropped instead: replies of a repetition would bypass the wrapper's clipping.
         """
         if self._open is None:
-            raise FedHVError("Nothing was asked in this round: `configure_train` comes before `aggregate_train`.")
+            raise FedHVError("This round has no request: `configure_train` should be called before `aggregate_train`.")
         call, messages = self._open
         try:
             self._advance(self.engine.replies(call, messages, replies), None)
@@ -156,7 +156,7 @@ class Strategy(FlowerStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing here: `evaluate` asks the nodes itself, in the rounds that the setting evaluates."""
+        """No messages: `evaluate` sends its own, in the rounds that the setting evaluates."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -164,16 +164,16 @@ class Strategy(FlowerStrategy):
         return None
 
     def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        """Record the round that led to this model, and evaluate it where that is due.
+        """Record the round that led to this model, and evaluate it if the setting requires it.
 
-        This is the `evaluate_fn` of Flower's loop: `start` passes it on by itself, and whoever wraps the strategy into
-        another one gives it to that one's `start`.
+        This is the `evaluate_fn` of Flower's loop. `start` passes it to the loop. If another strategy wraps this one,
+        pass it to that strategy's `start`.
         """
-        finished = self._settle(arrays)
+        finished = self._record_finished(arrays)
         return None if finished is None or finished.evaluation is None else _metrics(finished.evaluation)
 
     def summary(self) -> None:
-        """Log what runs."""
+        """Log method, seed, rounds and participants."""
         plan = self.job.plan
         log(INFO, "\t├──> FedHV: method %s, seed %s", self.job.method.label, plan.seed)
         log(INFO, "\t├──> Rounds: %s, after %s that are done", plan.rounds, self.execution.done)
@@ -182,12 +182,12 @@ class Strategy(FlowerStrategy):
     # --- for a ServerApp ----------------------------------------------------------------------------------
 
     def initial_arrays(self) -> ArrayRecord:
-        """θ to start from: the model's own initialisation, or what the folder's last checkpoint holds."""
+        """The initial θ: the model's initialisation, or the last checkpoint in the folder."""
         return model_record(self.execution.state.model)
 
     @property
     def rounds_left(self) -> int:
-        """How many rounds are not played yet."""
+        """The number of remaining rounds."""
         return self.job.plan.rounds - self.execution.done
 
     def start(
@@ -200,9 +200,9 @@ class Strategy(FlowerStrategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
-        """Play the rounds that are left (or fewer, with `num_rounds`), and write what the run came to.
+        """Run the remaining rounds (or fewer, with `num_rounds`), and write the results.
 
-        A run that goes on from a checkpoint starts from its model, whatever `initial_arrays` are.
+        A run that is resumed from a checkpoint ignores `initial_arrays`.
         """
 
         def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -214,7 +214,7 @@ class Strategy(FlowerStrategy):
         self._observer.start(self.job.label, self.job.plan.rounds, self.execution.done)
         try:
             result = super().start(
-                Prompt(grid, lambda asked: quorum_of(self.job.plan.screening, asked), self.engine.arrivals),
+                FrequentPolling(grid, lambda asked: quorum_of(self.job.plan.screening, asked), self.engine.arrivals),
                 initial_arrays if fresh and initial_arrays is not None else self.initial_arrays(),
                 self.rounds_left if num_rounds is None else min(num_rounds, self.rounds_left),
                 self.patience.reply if timeout is None else timeout,
@@ -223,7 +223,7 @@ class Strategy(FlowerStrategy):
                 after_round,
             )
         except BaseException:
-            self._stack.close()  # or else the folder stays locked as long as this process lives
+            self._stack.close()  # otherwise the folder stays locked until this process ends
             raise
         finally:
             self._observer.stop()
@@ -231,7 +231,7 @@ class Strategy(FlowerStrategy):
         return result
 
     def finish(self) -> None:
-        """Write the summary and the final model, once all rounds are played."""
+        """Write the summary and the final model, if all rounds are done."""
         if self.rounds_left == 0 and self.execution.history.count:
             self.execution.finish()
         self._stack.close()
@@ -239,7 +239,7 @@ class Strategy(FlowerStrategy):
     # --- inside -------------------------------------------------------------------------------------------
 
     def _advance(self, answer: Any, config: ConfigRecord | None) -> None:
-        """Play the round on: to the exchange that trains, if it has not been handed out yet, or to its end."""
+        """Continue the round: to the exchange that trains, if it has not taken place yet, otherwise to its end."""
         assert self._run is not None
         self._open = None
         while True:
@@ -259,16 +259,16 @@ class Strategy(FlowerStrategy):
                     raise event
 
     def _noise_matches(self, call: Call) -> bool:
-        """Whether as many clients count as a wrapper's noise was made for; else the round is dropped.
+        """Whether the number of accepted replies is that of the wrapper's noise; otherwise the round is dropped.
 
-        Flower's wrappers noise a mean of `num_sampled_clients` updates. A mean of fewer depends more on each of them
-        than that noise hides.
+        Flower's wrappers add noise for a mean of `num_sampled_clients` updates. A mean of fewer depends more on each
+        of them, and the noise would be too small.
         """
         assert self._finished is not None
         taken, wanted = len((self._finished.cohort or {}).get("taken", ())), self.job.plan.participants
         if taken < wanted:
             self._observer.message(
-                f"Round {self._finished.number}: {taken} of {wanted} replies count, and the wrapper's noise is for "
+                f"Round {self._finished.number}: {taken} of {wanted} replies are accepted; the wrapper's noise is for "
                 f"{wanted}. The round is dropped."
             )
             self._finished = None
@@ -276,11 +276,11 @@ class Strategy(FlowerStrategy):
 
     def _open_messages(self) -> dict[int, Message]:
         if self._open is None:
-            raise FedHVError(f"Method '{self.job.method.label}' trains nobody in a round; a strategy needs it to.")
+            raise FedHVError(f"Method '{self.job.method.label}' should train clients in every round. Found none.")
         return self._open[1]
 
     def _evaluated(self, model: Tensor, number: int) -> tuple[Evaluation | None, Mapping[str, Any] | None]:
-        """The model after a round: here where there are test examples, and at the nodes where they hold out some."""
+        """Evaluate the model after a round: on test examples here, and on held-out ones at the nodes."""
         run = evaluated(self.engine.layout, self.engine.population, self.job.plan, model, number - 1)
         answer: Any = None
         while True:
@@ -295,8 +295,8 @@ class Strategy(FlowerStrategy):
                 assert isinstance(event, Assess)
                 answer = self.engine.evaluate(event.model, event.reference)
 
-    def _settle(self, arrays: ArrayRecord) -> FinishedRound | None:
-        """Record the round that is over, with the model that came out of it in the end."""
+    def _record_finished(self, arrays: ArrayRecord) -> FinishedRound | None:
+        """Record the finished round with its final model."""
         if self._finished is None:
             return None
         finished, self._finished = self._finished, None

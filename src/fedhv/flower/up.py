@@ -1,4 +1,4 @@
-"""`fedhv flower up`: a whole federation on this machine, from the first process to the last."""
+"""`fedhv flower up`: a whole federation on this machine; starts and ends all its processes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from fedhv.simulation.record import Round
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 
-LOOKS = 0.25
-"""Seconds between two looks at how far the run is."""
+POLL_SECONDS = 0.25
+"""Seconds between two checks of the run's progress."""
 STARTING = 300.0
-"""Seconds that a ServerApp has to start."""
+"""The time limit for a ServerApp to start, in seconds."""
 RESTARTS = 3
-"""How often a ServerApp that died without a word is started again."""
+"""How often a ServerApp that was killed is restarted."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to run.
+    """A run on a local federation.
 
     Attributes:
         setting: A setting's name or TOML file.
@@ -49,13 +49,13 @@ class Order:
         out: The run's folder.
         reference: For FedHV, a file or a name in the setting; without one it is calibrated on the nodes.
         override: `section.key=value` changes of the setting.
-        rounds: Instead of the setting's.
+        rounds: The number of rounds; None for the setting's.
         data: The folder of the datasets.
-        device: Of the nodes.
-        tls: Encrypt, and let in only nodes whose keys are registered.
+        device: The device of the nodes.
+        tls: Use encryption, and accept only nodes with registered keys.
         resume: Continue the run in the folder.
-        patience: How long the server waits.
-        reports: What clients do to the losses that they report.
+        patience: The time limits of the server.
+        reports: Clipping and noise of the reported losses.
     """
 
     setting: str
@@ -85,14 +85,14 @@ class Order:
 
 
 def up(order: Order, observer: Observer | None = None) -> Run:
-    """Start SuperLink and SuperNodes, run, and take everything down again, also after an error or Ctrl-C."""
+    """Start SuperLink and SuperNodes, run, and end all processes, also after an error or Ctrl-C."""
     observer = observer or Observer()
     setting = order.resolved()
     method = setting.method(order.method)
     _, problem = resolve(setting, data=order.data)
     if len(problem.clients) != order.nodes:
         raise InputError(
-            f"`--nodes` should be {len(problem.clients)}, one for every client that '{setting.benchmark}' brings. "
+            f"`--nodes` should be {len(problem.clients)}, one for every client of '{setting.benchmark}'. "
             f"Found {order.nodes}."
         )
     rehearse(problem)
@@ -102,12 +102,12 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     job = Job(setting, problem, method, order.seed, over_flower(None, reports=order.reports), order.out, given)
     check_folder(order.out, job.config(), order.resume)
     if read_summary(order.out) is not None:
-        observer.message(f"The run in {order.out} is finished already.")
+        observer.message(f"The run in {order.out} is already finished.")
         return read_finished(order.out)
     if order.reports is not None:
         calibrates = given is None and needs_reference(method)
-        _say_what_is_spent(order.reports, setting, order.nodes, calibrates, observer)
-    watch = _Watch(order.out, setting, method, order.seed)
+        _show_privacy_bound(order.reports, setting, order.nodes, calibrates, observer)
+    progress = _RunProgress(order.out, setting, method, order.seed)
     observer.message(
         f"Starting a SuperLink and {order.nodes} SuperNodes on 127.0.0.1, "
         f"{'with TLS and node keys' if order.tls else 'without TLS'}."
@@ -115,41 +115,41 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     try:
         with Deployment(order.nodes, order.tls) as deployment:
             try:
-                _run(deployment, order, setting, watch, observer)
+                _run(deployment, order, setting, progress, observer)
             except FedHVError:
                 deployment.keep_logs = True
                 observer.message(f"The logs are in {deployment.logs}")
                 raise
     except KeyboardInterrupt:
-        raise Interrupted(f"Stopped after round {watch.done()} of {setting.training.rounds}.") from None
+        raise Interrupted(f"Stopped after round {progress.done()} of {setting.training.rounds}.") from None
     if order.reports is not None and order.reports.noise > 0:
-        observer.message(what_was_spent(order.reports, order.out))
+        observer.message(privacy_spent(order.reports, order.out))
     return read_finished(order.out)
 
 
-def what_was_spent(reports: ReportPrivacy, out: Path, delta: float = 1e-5) -> str:
-    """What the reports that were asked for have really spent, of the client that spent most; exact, not a bound.
+def privacy_spent(reports: ReportPrivacy, out: Path, delta: float = 1e-5) -> str:
+    """The privacy cost of the recorded requests, for the client with the largest one; exact, not a bound.
 
-    Every request counts, answered or not, in all attempts and in the calibration. An evaluation at the nodes is two
+    All requests are counted, answered or not, in all attempts and in the calibration. An evaluation at the nodes is two
     releases: losses and scores.
     """
     counts: Counter[int] = Counter()
     for folder in (out, *sorted((out / "calibration").glob("seed*"))):
-        for played in read_history(folder):
-            counts.update((played.cohort or {}).get("asked", ()))
-            found = played.validation or {}
+        for recorded in read_history(folder):
+            counts.update((recorded.cohort or {}).get("asked", ()))
+            found = recorded.validation or {}
             counts.update(dict.fromkeys(found.get("clients", {}).get("client", ()), 2))
             counts.update({refusal["client"]: 2 for refusal in found.get("refused", ())})
     client, most = counts.most_common(1)[0]
     epsilon = gaussian_epsilon({reports.noise: most}, delta)
     return (
-        f"Reports: in the rounds that are recorded client {client} was asked most, for {most} noised releases: "
+        f"Reports: in the recorded rounds client {client} had the most requests, {most} noised releases: "
         f"ε = {epsilon:.3g} at δ = {delta:g} towards the server."
     )
 
 
-def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, observer: Observer) -> None:
-    """Submit the app and follow it to its end; a server that dies without a word is started again."""
+def _run(deployment: Deployment, order: Order, setting: Setting, progress: _RunProgress, observer: Observer) -> None:
+    """Submit the app and follow it to its end. A server that is killed is restarted."""
     path = deployment.home / "setting.toml"
     path.write_text(toml.write(toml.as_tables(setting)), encoding="utf-8")
     missing: set[str] = set()
@@ -161,37 +161,37 @@ def _run(deployment: Deployment, order: Order, setting: Setting, watch: _Watch, 
         run = deployment.submit(write_app(deployment.home / f"app-{attempt}", _config(order, path, control, roster)))
         submitted = time.monotonic()
         while (outcome := control.outcome()) is None and not control.died():
-            time.sleep(LOOKS)
+            time.sleep(POLL_SECONDS)
             for name in set(deployment.processes.dead()) - missing:
                 missing.add(name)
                 if name == "superlink":
                     raise FedHVError(f"The SuperLink ended:\n{deployment.processes.tail(name)}")
-                observer.message(f"{name} has ended; the run goes on without it.")
+                observer.message(f"{name} has ended. The run continues without it.")
             if not control.started() and time.monotonic() - submitted > STARTING:
                 tail = deployment.processes.tail("superlink")
                 raise FedHVError(f"The ServerApp did not start within {STARTING:g} s:\n{tail}")
-            _tell(control, watch, observer)
-        _tell(control, watch, observer)
+            _show_progress(control, progress, observer)
+        _show_progress(control, progress, observer)
         if outcome is not None:
             if outcome["code"] != 0:
                 raise (InputError if outcome["code"] == InputError.exit_code else FedHVError)(outcome["error"])
             return
         if attempt < RESTARTS:
-            observer.message(f"The server died. Going on after round {watch.done()}.")
+            observer.message(f"The server was killed. Continuing after round {progress.done()}.")
             deployment.free_nodes(run)
-    raise FedHVError(f"The server died {1 + RESTARTS} times; the last time after round {watch.done()}.")
+    raise FedHVError(f"The server was killed {1 + RESTARTS} times, the last time after round {progress.done()}.")
 
 
-def _tell(control: Control, watch: _Watch, observer: Observer) -> None:
-    """Pass on what is new."""
-    for line in control.said():
+def _show_progress(control: Control, progress: _RunProgress, observer: Observer) -> None:
+    """Show new messages and progress."""
+    for line in control.messages():
         observer.message(line)
-    if watch.moved():
-        observer.runs(watch.progress())
+    if progress.advanced():
+        observer.runs(progress.progress())
 
 
 def _config(order: Order, setting: Path, control: Control, roster: Path | None) -> dict[str, object]:
-    """The app's run configuration; its processes run elsewhere, so all paths are absolute."""
+    """The app's run configuration. Its processes have another working directory, so all paths are absolute."""
     reference, data = order.reference or "", order.data or ""
     if reference and Path(reference).is_file():
         reference = str(Path(reference).resolve())
@@ -212,18 +212,18 @@ def _config(order: Order, setting: Path, control: Control, roster: Path | None) 
     }
 
 
-def _say_what_is_spent(
+def _show_privacy_bound(
     reports: ReportPrivacy, setting: Setting, nodes: int, calibrates: bool, observer: Observer
 ) -> None:
-    """A bound that holds whatever happens: everybody is there, in every cohort, and nothing works the first time.
+    """Show an upper bound on the privacy cost: a client in every cohort, and all attempts of every round.
 
-    The draw of M of N hides nobody, since it is from the nodes that are there. A calibration asks the same clients for
-    reports too, in rounds of its own, one for every seed at a time; a round that a dying server leaves open is played
-    again.
+    Sampling M of N clients gives no amplification, because M are drawn from the available nodes. The calibration
+    requests reports of the same clients, in separate rounds per seed. A round that a killed server has not finished is
+    repeated.
     """
     rounds, rule = setting.training.rounds, setting.calibration
     if reports.noise == 0:
-        observer.message("Reports are clipped but not noised: nothing is promised about privacy.")
+        observer.message("Reports are clipped but have no noise: there is no privacy guarantee.")
         return
     seeds = len(rule.seeds) if calibrates else 0
     before, attempts, again = rule.rounds * seeds, setting.server.attempts, RESTARTS * max(1, seeds)
@@ -235,30 +235,30 @@ def _say_what_is_spent(
     observer.message(
         f"Reports: clip {reports.clip:g}, noise multiplier {reports.noise:g}; over the run (T = {rounds}"
         f"{f', after {before} rounds of calibration' if before else ''}) at most ε = {cost.to_server:.3g} towards the "
-        f"server, and so towards anybody, at δ = {cost.delta:g}. This counts {asked} reports of a client: one in every "
+        f"server, and so towards all, at δ = {cost.delta:g}. This counts {asked} reports of a client: one in every "
         f"round, with all attempts that a round has (`server.attempts` = {attempts}) and {again} rounds that "
         f"restarts of the server may repeat{'; an evaluation counts as two' if setting.federation.validation else ''}."
     )
 
 
-class _Watch:
-    """How far the run is, read off its folder: no channel between processes is needed."""
+class _RunProgress:
+    """The progress of the run, read from its folder."""
 
     def __init__(self, out: Path, setting: Setting, method: Method, seed: int) -> None:
         self.out, self.setting, self.label = out, setting, f"{method.label} seed {seed}"
         self._shown: list[int] = []
 
     def done(self) -> int:
-        """How many rounds are recorded."""
-        return len(_played(self.out))
+        """The number of recorded rounds."""
+        return len(_recorded(self.out))
 
-    def moved(self) -> bool:
-        """Whether there is a round more than at the last call."""
+    def advanced(self) -> bool:
+        """Whether there are new rounds since the last call."""
         before, self._shown = self._shown, [done for _, done, _, _ in self.progress()]
         return any(self._shown) and self._shown != before
 
     def progress(self) -> Sequence[Progress]:
-        """Of the run, and of its calibration while that goes on."""
+        """The progress of the run and of its calibration."""
         rule = self.setting.calibration
         states = [
             _state(f"calibration seed {seed}", self.out / "calibration" / f"seed{seed}", rule.rounds)
@@ -269,11 +269,11 @@ class _Watch:
 
 
 def _state(label: str, folder: Path, rounds: int) -> Progress:
-    played = _played(folder)
-    return Progress(label, len(played), rounds, next((each for each in reversed(played) if each.evaluation), None))
+    recorded = _recorded(folder)
+    return Progress(label, len(recorded), rounds, next((each for each in reversed(recorded) if each.evaluation), None))
 
 
-def _played(folder: Path) -> list[Round]:
+def _recorded(folder: Path) -> list[Round]:
     try:
         return read_history(folder)
     except InputError:  # read while it is written

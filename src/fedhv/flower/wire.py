@@ -1,10 +1,10 @@
-"""Requests and replies as Flower records, and back. It knows how a message looks on the wire, and no request by name.
+"""Encodes requests and replies as Flower records, and decodes them. The format does not depend on the request class.
 
-A request's tensors are arrays, its plain values and small tensors numbers in a configuration record; `ask` there is
-its name. A reply's tensors are arrays, its small ones numbers in a metric record. Requests that train have the message
-type "train", as Flower's modules expect, all others "train.exchange".
+A request's tensors are arrays. Its plain values and small tensors are numbers in a configuration record, and `ask` in
+that record is its name. A reply's tensors are arrays, and its small ones are numbers in a metric record. Requests that
+train have the message type "train", which Flower's modules expect, all others "train.exchange".
 
-The model is one flat array: Flower moves every array by itself, so an array for every layer would cost a network
+The model is one flat array: Flower transfers every array separately, so one array per layer would cost one network
 exchange each.
 """
 
@@ -33,35 +33,35 @@ from fedhv.protocol.script import Memory
 from fedhv.support.errors import InputError, printable
 
 PROTOCOL = 2
-"""What requests and replies mean and what clients compute from them; it grows whenever any of that changes."""
+"""The version of the protocol: the meaning of requests and replies, and the clients' computations."""
 
 HELLO = "query.hello"
-"""The first message to every node: who are you, and do we speak the same language?"""
+"""The type of the first message to every node, which requests its partition and version."""
 
 TRAIN, EXCHANGE, EVALUATE = "train", "train.exchange", "evaluate"
-"""The types of messages: local training, everything else that a method asks, and evaluation."""
+"""The types of messages: local training, other requests of a method, and evaluation."""
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
-LONGEST_OBJECTION = 400
-"""Characters of what is said about a record."""
+LONGEST_ERROR = 400
+"""The largest number of characters of an error text about a record."""
 
 HEADERS, REST = 4096, 65_536
-"""Bytes that a reply may have beside its numbers: for every array, and for all other records together."""
+"""The largest number of bytes of a reply besides its numbers: per array, and for all other records together."""
 
 LONGEST_NAME = 64
-"""Characters of a node's name."""
+"""The largest number of characters of a node's name."""
 
 
 class Malformed(Exception):
-    """A record that does not hold what it should; the text says in a few words what is wrong.
+    """A record with invalid content; the text describes the error.
 
     Parts of the text may come from another machine. Terminals and histories show it as one short printable line.
     """
 
     def __str__(self) -> str:
-        """In one line."""
-        return printable(super().__str__())[:LONGEST_OBJECTION]
+        """The text in one line."""
+        return printable(super().__str__())[:LONGEST_ERROR]
 
 
 # --- requests ---------------------------------------------------------------------------------------------
@@ -75,12 +75,12 @@ def message_type(request: Request) -> str:
 def encode_request(
     request: Request, cohort: Cohort, extra: ConfigRecord | None = None, run: str = "", *, partial: bool = False
 ) -> RecordDict:
-    """A request as records, the same for every client of the cohort; `run` tells runs with one seed apart.
+    """A request as records, the same for every client of the cohort; `run` distinguishes runs with the same seed.
 
-    `extra` is what others want clients to know, such as the clipping norm of Flower's privacy modules; `partial` says
-    that some client may lack labels, so that all of them say how many they have.
+    `extra` has values of other modules, such as the clipping norm of Flower's privacy modules. `partial` is set if
+    clients may lack labels; then every reply has the client's numbers of labels.
     """
-    config = ConfigRecord({**(extra or {}), **_language(), **_cohort(cohort), "run": run, "ask": type(request).name})
+    config = ConfigRecord({**(extra or {}), **_versions(), **_cohort(cohort), "run": run, "ask": type(request).name})
     config["partial"] = partial
     about = tensor_fields(type(request))
     sent = {name: value for name, value in tensors_of(request).items() if not about[name].known}
@@ -94,29 +94,29 @@ def encode_request(
 
 
 def decode_cohort(content: RecordDict, client: int) -> Cohort:
-    """All that fixes what a client does in this round; of the cohort it knows itself alone."""
+    """The round's parameters for a client: round, seed and local training. The cohort contains this client only."""
     config = _config(content)
     found = {each.name: config.get(f"local.{each.name}") for each in fields(LocalTraining)}
     values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items() if v is not None}
     try:
         local = LocalTraining(**values)
     except (InputError, TypeError) as error:
-        raise Malformed(f"a way to train that is not possible ({error})") from None
+        raise Malformed(f"invalid local training ({error})") from None
     return Cohort([client], _take(config, "round", int), _take(config, "seed", int), local)
 
 
 def expects_counts(content: RecordDict) -> bool:
-    """Whether the server expects replies to say how many labels there are."""
+    """Whether the server expects the numbers of labels in replies."""
     return bool(_config(content).get("partial", False))
 
 
 def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
-    """The request of a message; tensors that the client has already are taken from what it keeps of this round."""
+    """The request of a message. Tensors that the client already has are taken from its memory of this round."""
     config = _config(content)
     name = _take(config, "ask", str)
     kind = REQUESTS.get(name)
     if kind is None:
-        raise Malformed(f"the request '{name}' is not known here; import the module that defines it in the node's app")
+        raise Malformed(f"the request '{name}' is unknown; import the module that defines it in the node's app")
     values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"ask.{n}") in config}
     for each, value in values.items():
         if not _plain(value):
@@ -125,7 +125,7 @@ def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: 
     try:
         shapes = kind.shapes(layout, values)
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"the request '{name}' has no shape ({error})") from None
+        raise Malformed(f"the request '{name}' has invalid fields ({error})") from None
     for each, field in about.items():
         if field.known:
             if each not in memory.round:
@@ -139,7 +139,7 @@ def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: 
     try:
         return kind(**values)
     except (TypeError, InputError) as error:
-        raise Malformed(f"the request '{name}' is not complete ({error})") from None
+        raise Malformed(f"the request '{name}' is incomplete ({error})") from None
 
 
 def _plain(value: Any) -> bool:
@@ -159,9 +159,9 @@ def encode_reply(request: Request, reply: Reply, layout: Layout) -> RecordDict:
 
 
 def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply:
-    """What a client answered to this request; raises `Malformed` where the records do not hold it.
+    """A client's reply to this request; raises `Malformed` for invalid records.
 
-    Sizes come first: nothing is parsed or copied of a reply that holds more than was asked for.
+    Sizes are checked first: a reply that is too large is neither parsed nor copied.
     """
     check_size(request, content, layout)
     small, found = _small(request), {}
@@ -176,14 +176,14 @@ def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply
 
 
 def check_size(request: Request, content: RecordDict, layout: Layout) -> None:
-    """Refuse a reply with arrays that nobody asked for, or with more bytes than an answer can have."""
+    """Refuse a reply with unexpected arrays, or with more bytes than a valid reply can have."""
     small = _small(request)
     expected = {name: shape for name, shape in request.wire_shapes(layout).items() if name not in small}
     for name, record in content.array_records.items():
         for key, array in record.items():
             if name != ARRAYS or key not in expected:
-                raise Malformed(f"an array '{key}' in '{name}' that was not asked for")
-            most = 8 * math.prod(expected[key]) + HEADERS  # numbers may be double
+                raise Malformed(f"an unexpected array '{key}' in '{name}'")
+            most = 8 * math.prod(expected[key]) + HEADERS  # numbers may have double precision
             if len(array.data) > most:
                 raise Malformed(f"{key} of {len(array.data)} bytes instead of at most {most}")
     others: list[Any] = [*content.metric_records.items(), *content.config_records.items()]
@@ -194,14 +194,14 @@ def check_size(request: Request, content: RecordDict, layout: Layout) -> None:
 
 
 def _bytes(value: Any) -> int:
-    """About what a value of a record takes."""
+    """The approximate number of bytes of a value."""
     if isinstance(value, list | tuple):
         return sum(map(_bytes, value)) if value and isinstance(value[0], str | bytes) else 8 * len(value)
     return len(value) if isinstance(value, str | bytes) else 8
 
 
 def _small(request: Request) -> set[str]:
-    """The tensors of a reply that travel as numbers."""
+    """The tensors of a reply that are sent as numbers."""
     return {name for name, about in tensor_fields(request.reply).items() if about.small}
 
 
@@ -209,11 +209,11 @@ def _small(request: Request) -> set[str]:
 
 
 KEPT = "fedhv-kept"
-"""What a node keeps in its own state, which Flower hands from message to message: until the round or the run ends."""
+"""Records of a node's memory in Flower's node state, until the round or the run ends."""
 
 
 def load_memory(state: RecordDict, content: RecordDict, cohort: Cohort, device: torch.device | str = "cpu") -> Memory:
-    """What a node keeps of the very round and run that a message is of."""
+    """The node's memory of the round and run of a message."""
     memory = Memory()
     for scope, mark in _marks(content, cohort).items():
         name = f"{KEPT}-{scope}"
@@ -224,7 +224,7 @@ def load_memory(state: RecordDict, content: RecordDict, cohort: Cohort, device: 
 
 
 def save_memory(state: RecordDict, content: RecordDict, cohort: Cohort, memory: Memory) -> None:
-    """Into the node's state, in place of what an earlier round or run left there."""
+    """Write the node's memory; it replaces that of an earlier round or run."""
     for scope, mark in _marks(content, cohort).items():
         name, kept = f"{KEPT}-{scope}", getattr(memory, scope)
         if kept:
@@ -243,18 +243,18 @@ def _marks(content: RecordDict, cohort: Cohort) -> dict[str, dict[str, Any]]:
 # --- versions ---------------------------------------------------------------------------------------------
 
 
-def _language() -> dict[str, Any]:
+def _versions() -> dict[str, Any]:
     return {"fedhv": __version__, "protocol": PROTOCOL}
 
 
 def hello() -> RecordDict:
     """The server's first message to a node."""
-    return RecordDict({CONFIG: ConfigRecord(_language())})
+    return RecordDict({CONFIG: ConfigRecord(_versions())})
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a node is: the partition that it holds, how many examples and labels that has, and what it calls itself."""
+    """A node's answer to the hello message: its partition, numbers of examples and labels, and its name."""
 
     partition: int
     holding: Holding
@@ -262,7 +262,7 @@ class Introduction:
 
 
 def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordDict:
-    """What a node answers to it."""
+    """The records of a node's answer to the hello message."""
     about: dict[str, Any] = {"partition": who.partition, "tasks": tasks, "parameters": layout.d}
     about["examples"] = who.holding.examples
     if layout.norm != "refuse":
@@ -271,23 +271,23 @@ def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordD
         about["name"] = who.name
     if who.holding.labels is not None:
         about["labels"] = list(who.holding.labels)
-    return RecordDict({CONFIG: ConfigRecord(_language() | about)})
+    return RecordDict({CONFIG: ConfigRecord(_versions() | about)})
 
 
-def check_language(content: RecordDict, them: str) -> None:
-    """Refuse to go on where the two sides are of different versions; names both."""
+def check_version(content: RecordDict, them: str) -> None:
+    """Raise an error if the two sides have different versions."""
     config = _config(content)
     found = str(config.get("fedhv")), config.get("protocol")
     if found != (__version__, PROTOCOL):
         raise Malformed(
             f"versions differ: fedhv {__version__} (protocol {PROTOCOL}) here, "
-            f"fedhv {found[0]} (protocol {found[1]!r}) on {them}; install the same on both"
+            f"fedhv {found[0]} (protocol {found[1]!r}) on {them}; install the same version on both"
         )
 
 
 def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -> Introduction:
-    """Who a node is, once versions, tasks and model agree."""
-    check_language(content, "the node")
+    """A node's answer to the hello message, after checks of version, tasks and model."""
+    check_version(content, "the node")
     config = _config(content)
     if config.get("tasks") != tasks:
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
@@ -303,7 +303,7 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
     if labels is None:
         return Introduction(partition, Holding(examples), name)
     if not layout.partial:
-        raise Malformed("labels are missing there, which is not expected here; set `missing_labels` in the Server")
+        raise Malformed("labels are missing on the node; set `missing_labels` in the Server")
     whole = isinstance(labels, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in labels)
     if not whole or len(labels) != len(tasks) or not all(0 <= n <= examples for n in labels) or not any(labels):
         raise Malformed(f"labels of {labels!r} for {len(tasks)} tasks and {examples} examples")
@@ -314,7 +314,7 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
 
 
 def serialised_bytes(message: Message) -> int:
-    """What a message really takes, as Flower serialises it: arrays, records and metadata."""
+    """The bytes of a message as Flower serialises it: arrays, records and metadata."""
     return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
 
 
@@ -322,12 +322,12 @@ def serialised_bytes(message: Message) -> int:
 
 
 def model_record(model: Tensor) -> ArrayRecord:
-    """θ as Flower's loop hands it around."""
+    """θ as the array record of Flower's loop."""
     return _arrays({"model": model})
 
 
 def model_of(record: ArrayRecord, layout: Layout) -> Tensor:
-    """θ from what Flower's loop hands around."""
+    """θ from the array record of Flower's loop."""
     return _vector(RecordDict({ARRAYS: record}), "model", (layout.d,))
 
 
@@ -364,7 +364,7 @@ def _vector(content: RecordDict, name: str, shape: tuple[int, ...]) -> Tensor:
         if (version := np.lib.format.read_magic(stream)) != (1, 0):
             raise ValueError(f"a header of version {version}")
         found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except Exception as error:  # a header is parsed as Python, and bad Python raises nearly anything
+    except Exception as error:  # a header is parsed as Python code, which can raise almost any error
         raise Malformed(f"{name} that cannot be read ({error})") from None
     if found != shape or dtype not in (np.float32, np.float64):
         raise Malformed(f"{name} of shape {found} and type {dtype} instead of {shape} and float32")
@@ -372,7 +372,7 @@ def _vector(content: RecordDict, name: str, shape: tuple[int, ...]) -> Tensor:
     if len(numbers) != math.prod(shape) * dtype.itemsize:
         raise Malformed(f"{name} that cannot be read ({len(numbers)} bytes)")
     values = np.frombuffer(numbers, dtype).reshape(shape, order="F" if fortran else "C")
-    # What Flower's privacy modules return may be double; a reply has the precision of the model.
+    # Flower's privacy modules may return double precision; a reply has the precision of the model.
     return torch.from_numpy(np.array(values, dtype=np.float32, order="C"))
 
 

@@ -16,7 +16,7 @@ from fedhv.support.errors import InputError
 
 
 def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
-    """The job with its reference found, or its result if it is finished already."""
+    """The job with its reference found, or its result if it is already finished."""
     path = job.folder / REFERENCE if job.folder else None
     given = job.reference.values if job.reference is not None else reference_of(job.method)
     if given is not None and path is not None and path.exists() and read_reference(path).values != given:
@@ -28,7 +28,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
         )
     if job.folder is not None and read_summary(job.folder) is not None:
         if (job.folder / MODEL).exists() or not has_checkpoint(job.folder):
-            observer.message(f"The run in {job.folder} is finished already.")
+            observer.message(f"The run in {job.folder} is already finished.")
             return read_finished(job.folder)
         observer.message(f"The model of the finished run in {job.folder} is missing: it is written again.")
     if not takes_reference(job.method):
