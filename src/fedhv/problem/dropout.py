@@ -42,6 +42,8 @@ class Draws(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """The result of `func`, with the draws of this pass."""
+        if func not in _INTERCEPTED:  # most calls of a forward pass: they must cost little
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         replacement = _REPLACEMENTS.get(func)
         if replacement is not None and kwargs.get("generator") is None:
@@ -75,7 +77,7 @@ class Draws(TorchFunctionMode):
 
     def dropped(self, inputs: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
         """The factor of dropout: 0 or 1 / (1 − p)."""
-        return (self.keep(inputs, p, shape) * (1 / (1 - p) if p < 1 else 0.0)).to(inputs.dtype)
+        return self.keep(inputs, p, shape).to(inputs.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 # --- functions of the python layer ------------------------------------------------------------------------------
@@ -268,3 +270,5 @@ _REPLACEMENTS: dict[Function, Function] = {
     Tensor.normal_: _normal_,
     Tensor.exponential_: _exponential_,
 }
+
+_INTERCEPTED = frozenset({*_REPLACEMENTS, *_OPENED})
