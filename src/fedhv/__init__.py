@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedhv._version import __version__
 
 if TYPE_CHECKING:
-    from fedhv.interface import calibrate, compare, run
+    from fedhv.interface import calibrate, compare, front, run, tune
     from fedhv.methods import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, Method, State, Uniform
     from fedhv.methods.parts.watch import ReferenceBreached
     from fedhv.methods.weights import inverse_slack_sum, inverse_slack_weights, log_hypervolume, slacks
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from fedhv.protocol.requests import ContinueTraining, GramTerms, TaskGradients, TaskUpdates, Train
     from fedhv.protocol.screening import TooFewReplies
     from fedhv.report.compared import Study
+    from fedhv.report.front import Front
     from fedhv.runs.config import Setting, load_setting
     from fedhv.runs.determinism import NotDeterministic
     from fedhv.runs.evaluate import evaluate
     from fedhv.runs.export import Exported, export
+    from fedhv.runs.halving import Tuned
     from fedhv.runs.model import load_model
     from fedhv.runs.record import Run, read_run
     from fedhv.runs.reference import Reference
@@ -38,7 +40,7 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "fedhv.interface": ["calibrate", "compare", "run"],
+            "fedhv.interface": ["calibrate", "compare", "front", "run", "tune"],
             "fedhv.methods": ["FSMGDA", "SCAFFOLD", "FedCMOO", "FedHV", "FedProx", "Method", "State", "Uniform"],
             "fedhv.methods.parts.watch": ["ReferenceBreached"],
             "fedhv.methods.weights": ["inverse_slack_sum", "inverse_slack_weights", "log_hypervolume", "slacks"],
@@ -53,11 +55,13 @@ else:  # imported at their first use: PyTorch takes seconds, and some commands n
             "fedhv.protocol.requests": ["ContinueTraining", "GramTerms", "TaskGradients", "TaskUpdates", "Train"],
             "fedhv.protocol.screening": ["TooFewReplies"],
             "fedhv.report.compared": ["Study"],
+            "fedhv.report.front": ["Front"],
             "fedhv.runs.config": ["Setting", "load_setting"],
             "fedhv.runs.determinism": ["NotDeterministic"],
             "fedhv.runs.evaluate": ["evaluate"],
             "fedhv.runs.export": ["Exported", "export"],
             "fedhv.runs.model": ["load_model"],
+            "fedhv.runs.halving": ["Tuned"],
             "fedhv.runs.record": ["Run", "read_run"],
             "fedhv.runs.reference": ["Reference"],
             "fedhv.runs.study": ["StudyFailed"],
@@ -82,6 +86,7 @@ __all__ = [
     "FedHV",
     "FedHVError",
     "FedProx",
+    "Front",
     "GramTerms",
     "InputError",
     "Interrupted",
@@ -109,6 +114,7 @@ __all__ = [
     "TaskUpdates",
     "TooFewReplies",
     "Train",
+    "Tuned",
     "Uniform",
     "__version__",
     "calibrate",
@@ -116,6 +122,7 @@ __all__ = [
     "compare",
     "evaluate",
     "export",
+    "front",
     "inverse_slack_sum",
     "inverse_slack_weights",
     "load_model",
@@ -128,4 +135,5 @@ __all__ = [
     "regression",
     "run",
     "slacks",
+    "tune",
 ]

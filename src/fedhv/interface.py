@@ -1,11 +1,12 @@
-"""The public functions `run`, `calibrate` and `compare`; they take the same arguments."""
+"""The public functions `run`, `calibrate`, `compare`, `tune` and `front`; they take the same arguments."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from fedhv.methods import METHODS, FedHV, Method
 from fedhv.methods.base import needs_reference, takes_reference
 from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
+from fedhv.report.front import Front, make_front, moocore
 from fedhv.report.progress import shown
 from fedhv.runs.calibration import calibrated_under, find_reference
 from fedhv.runs.config import Setting, as_overrides
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.folder import remove_run
+from fedhv.runs.fronts import beside as one_point
+from fedhv.runs.fronts import check_points, front_of
+from fedhv.runs.halving import Tuned, halve
 from fedhv.runs.job import Job
 from fedhv.runs.prepare import prepare
 from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference, resolve_setting
 from fedhv.runs.study import check_executor, run_study
+from fedhv.runs.tuning import check_ranges, criterion
 from fedhv.simulation.observer import Announcing, Observer
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import as_seed
@@ -246,6 +252,191 @@ def compare(
 def _with_problem(run: Run, what: str | Setting | Problem) -> Run:
     """The run with the user's own problem, which `load_model` needs; benchmarks are found by their names."""
     return replace(run, problem=what) if isinstance(what, Problem) else run
+
+
+def tune(
+    what: str | Setting | Problem,
+    methods: Sequence[str | Method] = tuple(METHODS),
+    trials: int = 9,
+    *,
+    seeds: Sequence[int] = (0,),
+    by: str | None = None,
+    validation: float = 0.2,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Tuned:
+    """Find learning rates and the rules' knobs, with the same number of trials for every method.
+
+    Clients hold out examples, and trials are judged on these; the test examples are not looked at. Trials are stopped
+    by successive halving, and the runs of a rung are one study. The same call with the same `out` resumes it. The
+    result's `setting` has the values found; `out/tuned.toml` is the same setting as a file.
+
+    Args:
+        what: As for `run`.
+        methods: Names, "package.module:Class" or `Method`s.
+        trials: The trials of each method. The first has the setting's values.
+        seeds: The seeds of every trial; its score is the mean over them.
+        by: "mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume" or "main", the mean of the tasks' main metric.
+            By default "main" if all tasks have the same main metric, else "mean_accuracy".
+        validation: The share of its examples that every client holds out, unless the setting has one already.
+        ranges: Other ranges to search by name, such as `{"local_lr": (0.1, 1.0), "stch.mu": (0.05, 0.5)}`.
+        rounds: The rounds of the last rung, instead of the setting's.
+        out: The folder of the trials and of `tuned.toml`; nothing is kept without one.
+        jobs: As for `compare`.
+        engine: "auto" or an engine's name.
+        device: As for `run`.
+        precision: As for `run`.
+        override: As for `run`.
+        data: As for `run`.
+        observer: As for `run`.
+        quiet: As for `run`.
+        settings: As for `run`.
+    """
+    _several("methods", methods)
+    _several("seeds", seeds)
+    if trials < 1:
+        raise InputError(f"`trials` should be at least 1. Found {trials}.")
+    changes = [*as_overrides(settings), *_listed(override)]
+    original = resolve_setting(what, changes)  # with its own rounds: those of the trials are no part of the result
+    share = original.federation.validation or validation
+    held = [] if isinstance(what, Problem) and what.validation is not None else [f"federation.validation={share}"]
+    setting, problem = resolve(what, [*changes, *held, "evaluation.on=validation"], rounds, data)
+    chosen = [setting.chosen(method) for method in methods]
+    _check_applied(changes, methods)
+    _distinct("methods", [method.label for method in chosen])
+    seeds = [as_seed(seed) for seed in seeds]
+    _distinct("seeds", seeds)
+    checked = check_ranges(ranges or {}, chosen)
+    judged = criterion(by, problem.tasks)
+    rehearse(problem)
+    with _folder(out) as folder, _watched(observer, quiet) as watch:
+        study = partial(
+            run_study,
+            own=isinstance(what, Problem),
+            jobs=jobs,
+            engine=engine,
+            device=device,
+            precision=precision,
+            data=data,
+        )
+        found = halve(
+            setting,
+            problem,
+            chosen,
+            seeds,
+            folder,
+            study,
+            trials=trials,
+            by=judged,
+            ranges=checked,
+            original=original,
+            observer=watch,
+        )
+        return found if out else replace(found, folder=None)
+
+
+def front(
+    what: str | Setting | Problem,
+    methods: Sequence[str | Method] = ("fixed",),
+    points: int = 9,
+    *,
+    beside: Sequence[str | Method] = (),
+    seeds: Sequence[int] = SEEDS,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    reference: str | Path | Reference | Sequence[float] | None = None,
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Front:
+    """The fronts of methods: each with several preferences, fixed weights or values of its knob, as one study.
+
+    The same call with the same `out` resumes it. `out/front.json` and `out/front.csv` have every point, the exact
+    hypervolumes and the median attainment surface (by moocore), `out/front.png` the figure.
+
+    Args:
+        what: As for `run`.
+        methods: Names or `Method`s; "NAME@KEY" varies the hyper-parameter KEY. By default preferences vary where a
+            method takes them, as the weights of "fixed", and else the knob.
+        points: The points of each front.
+        beside: Methods that are shown as one point beside the fronts.
+        seeds: Every point has one run per seed.
+        ranges: The range of a hyper-parameter by name, such as `{"factor": (1.05, 4.0)}`.
+        rounds: As for `run`.
+        out: The folder; without one nothing is kept but the result.
+        jobs: As for `compare`.
+        engine: "auto" or an engine's name.
+        device: As for `run`.
+        precision: As for `run`.
+        reference: As for `run`.
+        override: As for `run`.
+        data: As for `run`.
+        observer: As for `run`.
+        quiet: As for `run`.
+        settings: As for `run`.
+    """
+    moocore()  # found missing before hours of runs
+    _several("methods", methods)
+    seeds = [as_seed(seed) for seed in seeds]
+    check_points(points, seeds)
+    changes = [*as_overrides(settings), *_listed(override)]
+    setting, problem = resolve(what, changes, rounds, data)
+    m = len(problem.tasks)
+    found = []
+    for each in methods:
+        name, _, over = each.partition("@") if isinstance(each, str) else (each, "", "")
+        found.append(front_of(setting.chosen(name), over or None, points, m, ranges or {}))
+    found += [one_point(setting.chosen(each)) for each in beside]
+    _check_applied(changes, [*methods, *beside])
+    _distinct("methods", [each.label for each in found])
+    given = resolve_reference(reference, setting, problem)
+    rehearse(problem)
+    with _folder(out) as folder, _watched(observer, quiet) as watch:
+        runs = run_study(
+            setting,
+            problem,
+            [variant for each in found for variant in each.variants],
+            seeds,
+            folder,
+            own=isinstance(what, Problem),
+            given=given,
+            jobs=jobs,
+            engine=engine,
+            device=device,
+            precision=precision,
+            data=data,
+            observer=watch,
+        )
+        tasks = [task.name for task in problem.tasks]
+        owners = [(each, {variant.place(folder, s) for variant in each.variants for s in seeds}) for each in found]
+        sorted_runs = [(each, [run for run in runs if run.folder in places]) for each, places in owners]
+        result = make_front(setting.name, tasks, seeds, setting.evaluation.reference, sorted_runs, folder)
+        if out:
+            result.write(folder, figures=_has_matplotlib())
+        return result if out else replace(result, folder=None)
+
+
+def _has_matplotlib() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
-from fedhv.cli import bench, data, flower, model, report, reproduce, theory
+from fedhv.cli import bench, data, flower, model, report, reproduce, search, theory
 from fedhv.cli.labels import label_lines
 from fedhv.cli.options import (
     DataOption,
@@ -320,6 +320,7 @@ def show(setting: SettingArgument, set_: SetOption = None, data: DataOption = No
 
 # Registered last, so that the help shows the main commands first.
 model.register(app)
+search.register(app)
 bench.register(app)
 data.register(app)
 flower.register(app)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from fedhv.problem.clients import Clients
 from fedhv.problem.random import Purpose, stream
@@ -50,6 +51,16 @@ def with_validation(problem: Problem, share: float, seed: int) -> Problem:
         )
     clients, validation = hold_out(problem.clients, share, seed)
     return replace(problem, clients=clients, validation=validation)
+
+
+def evaluated_on_validation(problem: Problem) -> Problem:
+    """The problem with all held-out examples in the place of the test examples, which nothing then looks at."""
+    if problem.validation is None:
+        raise InputError(
+            f"`evaluation.on = 'validation'` needs held-out examples. The clients of problem '{problem.name}' hold out "
+            "none; set `federation.validation`, for example to 0.2."
+        )
+    return replace(problem, test=problem.train[torch.from_numpy(problem.validation.indices)], validation=None)
 
 
 def check_validation(problem: str, clients: Clients, validation: Clients, examples: int) -> None:

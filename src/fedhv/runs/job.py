@@ -133,18 +133,23 @@ class Job:
         """The same job with the method's reference."""
         return replace(self, method=with_reference(self.method, reference.values), reference=reference)
 
-    def execute(self, observer: Observer | None = None) -> Run:
-        """Play the rounds, from the last checkpoint on if the folder has one."""
-        (outcome,) = execute_together([self], lambda jobs: None, observer or Observer())
+    def execute(self, observer: Observer | None = None, until: int | None = None) -> Run:
+        """Play the rounds, from the last checkpoint on if the folder has one. With `until` pause after that round."""
+        (outcome,) = execute_together([self], lambda jobs: None, observer or Observer(), until)
         if isinstance(outcome, FedHVError):
             raise outcome
         return outcome
 
 
 def execute_together(
-    jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer | None = None
+    jobs: Sequence[Job],
+    tick: Callable[[Sequence[Execution]], None],
+    observer: Observer | None = None,
+    until: int | None = None,
 ) -> list[Run | FedHVError]:
     """Execute jobs on the same problem in step; returns the result or the error of each.
+
+    With `until` they pause after that round: their results are those so far, and another call continues them.
 
     `observer` receives the rounds of a single job. For several jobs `tick` is used instead, which is called
     after every round of any of them.
@@ -159,7 +164,8 @@ def execute_together(
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
         with gpu_memory():
             executions = [
-                stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs))) for job in jobs
+                stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs), until))
+                for job in jobs
             ]
         if len(jobs) == 1:
             observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
@@ -174,7 +180,7 @@ def execute_together(
                     _save(executions)
                     saved = True
             raise Interrupted(_how_far(executions)) from None
-        return [execution.failure or execution.finish() for execution in executions]
+        return [execution.failure or execution.result() for execution in executions]
 
 
 def _play(
@@ -231,8 +237,15 @@ def _save(executions: Sequence[Execution]) -> None:
 class Execution:
     """One job being played on an engine."""
 
-    def __init__(self, job: Job, engine: Engine, observer: Observer, share: float = SHARE_OF_CHECKPOINTS) -> None:
-        self.job, self.engine, self._share = job, engine, share
+    def __init__(
+        self,
+        job: Job,
+        engine: Engine,
+        observer: Observer,
+        share: float = SHARE_OF_CHECKPOINTS,
+        until: int | None = None,
+    ) -> None:
+        self.job, self.engine, self._share, self._until = job, engine, share, until
         self.state = initial_state(engine, job.method, job.seed)
         self.done = 0
         self.kept: Kept = {}
@@ -254,7 +267,9 @@ class Execution:
         layout, population = self.engine.layout, self.engine.population
         method, plan = self.job.method, self.job.plan
         sizes = self.engine.sizes
-        return rounds(layout, population, method, plan, self.state, self.done, self.baseline, self.kept, sizes)
+        return rounds(
+            layout, population, method, plan, self.state, self.done, self.baseline, self.kept, sizes, self._until
+        )
 
     @property
     def baseline(self) -> float | None:
@@ -295,10 +310,23 @@ class Execution:
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
         self._saved, self._saved_at = self.done, time.monotonic()
 
+    def result(self) -> Run:
+        """The finished run, with its results written; or, if it pauses before its end, the run so far."""
+        if self.done == self.job.plan.rounds:
+            return self.finish()
+        self.save()
+        return self._run_so_far()
+
     def finish(self) -> Run:
         """Write the results of the run, once."""
-        if self._result is not None:
-            return self._result
+        if self._result is None:
+            self._result = self._run_so_far()
+            if self.job.folder is not None:
+                write_atomic(self.job.folder / MODEL, save_tensors(self._result.state_dict))
+                write_object(self.job.folder / SUMMARY, self._result.summary.as_dict())
+        return self._result
+
+    def _run_so_far(self) -> Run:
         job, played = self.job, tuple(self.history.rounds)
         summary = summarise(
             setting=job.setting.name,
@@ -311,14 +339,8 @@ class Execution:
             reference=job.reference,
             labels=self.engine.labels(),
         )
-        model = self._state_dict()
-        if job.folder is not None:
-            write_atomic(job.folder / MODEL, save_tensors(model))
-            write_object(job.folder / SUMMARY, summary.as_dict())
-        self._result = Run(
-            toml.read_text(toml.write(job.config())), job.folder, InMemory(summary, played, model, job.reference)
-        )
-        return self._result
+        kept = InMemory(summary, played, self._state_dict(), job.reference)
+        return Run(toml.read_text(toml.write(job.config())), job.folder, kept)
 
     def _state_dict(self) -> dict[str, Tensor]:
         """The final model as the module's state dict."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedhv.benchmarks import load_benchmark
 from fedhv.problem.hiding import hide_labels
-from fedhv.problem.holdout import with_validation
+from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.runs.config import Setting, load_setting, override_setting
@@ -38,6 +38,8 @@ def resolve(
     problem = with_policy(problem, setting)
     problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
     problem = with_validation(problem, federation.validation, federation.seed)
+    if setting.evaluation.on == "validation":
+        problem = evaluated_on_validation(problem)
     return setting, problem if init is None else warm_started(problem, init)
 
 

@@ -197,11 +197,14 @@ class Evaluating:
         every: The number of rounds between evaluations; the last round is always evaluated. 0 evaluates only it.
         reference: r_eval of the evaluation hypervolume.
         explosion: The run stops if a test loss exceeds this multiple of the first evaluation's largest; inf: never.
+        on: "test" examples, or all examples that clients hold out for "validation" (`federation.validation`). With the
+            latter the test examples are not looked at.
     """
 
     every: int = 1
     reference: float = 3.0
     explosion: float = 1000.0
+    on: Literal["test", "validation"] = "test"
 
     def __post_init__(self) -> None:
         _at_least(0, self, "evaluation", "every")
@@ -209,6 +212,8 @@ class Evaluating:
             raise InputError(f"`evaluation.reference` should be positive. Found {self.reference}.")
         if not self.explosion > 1:
             raise InputError(f"`evaluation.explosion` should be more than 1. Found {self.explosion}.")
+        if self.on not in ("test", "validation"):
+            raise InputError(f"`evaluation.on` should be 'test' or 'validation'. Found '{self.on}'.")
 
 
 @dataclass(frozen=True)

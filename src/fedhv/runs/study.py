@@ -24,6 +24,7 @@ from fedhv.runs.record import REFERENCE, Run, read_run, read_summary
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import resolve
 from fedhv.runs.summary import Summary
+from fedhv.runs.variants import Variant, as_variants
 from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
@@ -35,7 +36,10 @@ CALIBRATION = "calibration"
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One run of a study, as it can be sent to another process."""
+    """One run of a study, as it can be sent to another process.
+
+    `name` is the variant's, and `until` the round after which the run pauses, if it is not to be finished.
+    """
 
     setting: Setting
     method: Method
@@ -45,11 +49,13 @@ class StudyRun:
     choice: Choice
     data: str | None
     init: Any = None
+    name: str = ""
+    until: int | None = None
 
     @property
     def label(self) -> str:
         """The label in progress."""
-        return f"{self.method.label} seed {self.seed}"
+        return f"{self.name or self.method.label} seed {self.seed}"
 
     def job(self, problem: Problem) -> Job:
         """The job that this run is."""
@@ -63,7 +69,7 @@ class StudyRun:
         if problem is None:
             _, problem = resolve(self.setting, data=self.data, init=self.init)
         ready = prepare(self.job(problem), observer, self.data)
-        run = ready if isinstance(ready, Run) else ready.execute(observer)
+        run = ready if isinstance(ready, Run) else ready.execute(observer, self.until)
         return run.summary
 
 
@@ -95,10 +101,12 @@ def check_executor(executor: str, jobs: int | None, own: bool) -> None:
 def run_study(
     setting: Setting,
     problem: Problem,
-    methods: Sequence[Method],
+    methods: Sequence[Method | Variant],
     seeds: Sequence[int],
     folder: Path,
     *,
+    until: int | None = None,
+    rates: Method | None = None,
     own: bool = False,
     given: Reference | None = None,
     jobs: int | None = None,
@@ -113,52 +121,56 @@ def run_study(
 ) -> list[Run]:
     """Every method with every seed, each in its own folder. Finished runs are read, the others are run or resumed.
 
-    `own` is a problem of the user's, which stays in this process; `given` is the reference for all that take one;
-    `init` is where the problem's model begins, for processes that load it themselves. With `fresh` what the folder
-    holds of these runs is deleted first.
+    A method may be a `Variant`, so that a study may have it several times. With `until` runs pause after that round,
+    and a later call continues them. A calibration has the learning rates of `rates`, by default FedHV's. `own` is a
+    problem of the user's, which stays in this process; `given` is the reference for all that take one; `init` is where
+    the problem's model begins, for processes that load it themselves. With `fresh` what the folder holds of these runs
+    is deleted first.
     """
-    choice = choose_engine(engine, device, precision, problem, setting.plan(methods[0], seeds[0]))
-    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * len(methods))
+    variants = as_variants(methods)
+    choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
+    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * len(variants))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
     elif engine == "auto" and choice.engine == "parallel" and workers > 1:
         choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
-    places = {(method.label, seed): folder / f"{method.label}-seed{seed}" for method in methods for seed in seeds}
-    jobs_to_be = [Job(setting, problem, method, seed, choice) for method in methods for seed in seeds]
+    places = [(each.place(folder, seed), each.method, seed) for each in variants for seed in seeds]
     if fresh:
-        for place in [*places.values(), *(folder / CALIBRATION).glob("*")]:
+        for place in [*(place for place, _, _ in places), *(folder / CALIBRATION).glob("*")]:
             remove_run(place)
         (folder / REFERENCE).unlink(missing_ok=True)
-    for job in jobs_to_be:
-        check_folder(places[job.method.label, job.seed], job.config(), resume=True)
-    finished = sum(read_summary(place) is not None for place in places.values())
+    for place, method, seed in places:
+        check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
+    finished = sum(read_summary(place) is not None for place, _, _ in places)
     if finished:
         observer.message(f"{finished} of {len(places)} runs are read from {folder}.")
     observer = Announcing(observer, str(choice) if choice.announce else "")
-    lacking = [method for method in methods if needs_reference(method)]
+    lacking = [each.method for each in variants if needs_reference(each.method)]
     frozen = given
     if lacking:
         if given is None:
             calibrated_under(setting, problem, data)
         make_folder(folder)
-        whose = next((method for method in lacking if method.label == FedHV.name), lacking[0])
+        whose = rates or next((method for method in lacking if method.label == FedHV.name), lacking[0])
         frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
     study = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
         StudyRun(
             setting,
-            method,
+            each.method,
             seed,
-            folder / f"{method.label}-seed{seed}",
-            frozen if needs_reference(method) else given,
+            each.place(folder, seed),
+            frozen if needs_reference(each.method) else given,
             choice,
             data,
             init,
+            each.name,
+            until,
         )
         for seed in seeds
-        for method in methods
+        for each in variants
     ]
     followed = [(each, Following(each.folder)) for each in study]
 
@@ -220,7 +232,7 @@ def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: O
 
     for start in range(0, len(waiting), most):
         group = waiting[start : start + most]
-        for job, outcome in zip(group, execute_together(group, tick, observer), strict=True):
+        for job, outcome in zip(group, execute_together(group, tick, observer, study[0].until), strict=True):
             assert job.folder is not None
             outcomes[job.folder] = outcome.summary if isinstance(outcome, Run) else outcome
     return [outcomes[each.folder] for each in study]
@@ -243,7 +255,7 @@ def _complete(study: Sequence[StudyRun], outcomes: Sequence[Outcome]) -> list[Ru
     """The runs, if none failed."""
     failures = [outcome for outcome in outcomes if isinstance(outcome, FedHVError)]
     runs = [
-        _ended(each.folder)
+        _ended(each.folder) if each.until is None else read_run(each.folder)
         for each, outcome in zip(study, outcomes, strict=True)
         if not isinstance(outcome, FedHVError)
     ]

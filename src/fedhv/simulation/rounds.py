@@ -157,8 +157,9 @@ def rounds(
     baseline: float | None = None,
     kept: Kept | None = None,
     sizes: Sizes | None = None,
+    until: int | None = None,
 ) -> Generator[Event, Any, None]:
-    """The rounds `start + 1` … T of one run, as a generator of events.
+    """The rounds `start + 1` … T of one run, or those up to `until`, as a generator of events.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
@@ -166,7 +167,7 @@ def rounds(
     keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size.
     """
     everyone = dict(kept or {})
-    for t in range(start, plan.rounds):
+    for t in range(start, plan.rounds if until is None else min(until, plan.rounds)):
         tally, before = Tally(), state
         state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes)
         everyone |= tally.kept

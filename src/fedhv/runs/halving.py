@@ -1,0 +1,165 @@
+"""Successive halving: the trials of several methods, rung by rung, each rung one study of all their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedhv.methods import FedHV, Method
+from fedhv.methods.base import needs_reference
+from fedhv.problem.problem import Problem
+from fedhv.runs.config import Setting
+from fedhv.runs.record import Run
+from fedhv.runs.study import StudyFailed
+from fedhv.runs.tuning import Criterion, Trial, best, rungs, score, trials_of
+from fedhv.runs.variants import Variant
+from fedhv.simulation.observer import Observer
+from fedhv.support import toml
+from fedhv.support.errors import FedHVError
+from fedhv.support.files import write_atomic
+from fedhv.support.jsonfile import write_object
+
+TUNED, TRIALS = "tuned.toml", "tune.json"
+"""The setting with the values found, and every trial, in a tuning's folder."""
+
+RunStudy = Callable[..., list[Run]]
+"""`run_study` with all arguments but the methods, `until` and the observer."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of a tuning.
+
+    Attributes:
+        setting: The setting with the values found for the tuned methods.
+        trials: Every trial with its last score, the methods in their order.
+        rungs: (trials of each method, rounds) of every rung.
+        seeds: The seeds of every trial.
+        by: What trials were judged by.
+        share: The share of each client's examples that was held out for validation.
+        folder: Where the runs, `tuned.toml` and `tune.json` are; None if they were not kept.
+    """
+
+    setting: Setting
+    trials: tuple[Trial, ...]
+    rungs: tuple[tuple[int, int], ...]
+    seeds: tuple[int, ...]
+    by: Criterion
+    share: float
+    folder: Path | None = None
+
+    def best(self, method: str) -> Trial:
+        """The best of a method's trials among those with all rounds."""
+        mine = [trial for trial in self.trials if trial.method.label == method]
+        last = max(trial.rounds for trial in mine)
+        return best([trial for trial in mine if trial.rounds == last], 1)[0]
+
+    @property
+    def methods(self) -> list[str]:
+        """The labels of the tuned methods."""
+        return list(dict.fromkeys(trial.method.label for trial in self.trials))
+
+    @property
+    def how(self) -> str:
+        """How the values were chosen, in one sentence."""
+        ladder = ", ".join(f"{count} × {rounds} rounds" for count, rounds in self.rungs)
+        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        return (
+            f"Chosen by {self.by.name} on {self.share:.0%} of each client's training examples, held out, {seeds}, "
+            f"successive halving with the same trials for every method: {ladder}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `tune.json` has it."""
+        return {
+            "setting": self.setting.name,
+            "how": self.how,
+            "by": self.by.name,
+            "validation": self.share,
+            "seeds": list(self.seeds),
+            "rungs": [{"trials": count, "rounds": rounds} for count, rounds in self.rungs],
+            "trials": [
+                {
+                    "method": trial.method.label,
+                    "name": trial.name,
+                    "values": dict(trial.values),
+                    "rounds": trial.rounds,
+                    "score": _written(trial.score, self.by),
+                    "chosen": trial.name == self.best(trial.method.label).name,
+                }
+                for trial in self.trials
+            ],
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write `tuned.toml` and `tune.json`."""
+        write_atomic(folder / TUNED, f"# {self.how}\n{toml.write(toml.as_tables(self.setting))}")
+        write_object(folder / TRIALS, self.as_dict())
+
+
+def _written(value: float | None, by: Criterion) -> float | None:
+    """A score with the sign of its metric; null for a trial that diverged."""
+    return None if value is None or value == -float("inf") else by.sign * value
+
+
+def halve(
+    setting: Setting,
+    problem: Problem,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    folder: Path,
+    run_study: RunStudy,
+    *,
+    trials: int,
+    by: Criterion,
+    ranges: Mapping[str, tuple[float, float]],
+    original: Setting,
+    observer: Observer,
+) -> Tuned:
+    """Tune methods. `setting` and `problem` evaluate on validation; `original` is the setting for the result."""
+    everything = [trials_of(method, trials, _own(ranges, method.label)) for method in methods]
+    ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every))
+    tried = {trial.name: trial for own in everything for trial in own}
+    left = everything
+    lacking = [method for method in methods if needs_reference(method)]
+    rates = next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None)
+    for rung, (count, rounds) in enumerate(ladder):
+        left = [best(own, count) for own in left]
+        observer.message(
+            f"Rung {rung + 1} of {len(ladder)}: {count} trial{'s' if count > 1 else ''} for each of {len(methods)} "
+            f"methods, {rounds} rounds."
+        )
+        variants = [Variant(trial.name, trial.method) for own in left for trial in own]
+        with suppress(StudyFailed):  # a trial that diverges has the lowest score
+            run_study(setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer)
+        left = [[_judged(trial, folder, seeds, rounds, by) for trial in own] for own in left]
+        tried |= {trial.name: trial for own in left for trial in own}
+    for own in left:
+        if all(trial.score == -float("inf") for trial in own):
+            raise FedHVError(
+                f"All trials of method '{own[0].method.label}' diverged. Give smaller rates with "
+                "--range local_lr=LOW:HIGH."
+            )
+    tables = {name: dict(values) for name, values in original.methods.items()}
+    for own in left:
+        chosen = best(own, 1)[0]
+        label = chosen.method.label
+        tables[label] = tables.get(label, {}) | dict(chosen.values)
+    result = replace(original, methods=tables)
+    found = Tuned(result, tuple(tried.values()), tuple(ladder), tuple(seeds), by, setting.federation.validation, folder)
+    found.write(folder)
+    return found
+
+
+def _own(ranges: Mapping[str, tuple[float, float]], label: str) -> dict[str, tuple[float, float]]:
+    """The ranges for a method: those of all methods, then those under `METHOD.` and its name."""
+    common = {key: ends for key, ends in ranges.items() if "." not in key}
+    return common | {key.rpartition(".")[2]: ends for key, ends in ranges.items() if key.startswith(f"{label}.")}
+
+
+def _judged(trial: Trial, folder: Path, seeds: Sequence[int], rounds: int, by: Criterion) -> Trial:
+    places = [Variant(trial.name, trial.method).place(folder, seed) for seed in seeds]
+    return replace(trial, rounds=rounds, score=score(places, rounds, by))

@@ -1,0 +1,175 @@
+"""Tuning: every method gets the same number of trials on validation examples, by successive halving.
+
+A trial is a method with a learning rate of clients, a server's learning rate and a value of the rule's knob. Its values
+are points of a Halton sequence, which are the same for every method and need no random state. Trials run for a part of
+the rounds; the better third of each method continues from its checkpoints for three times as many rounds, until the
+last rung has all rounds. The runs of a rung, of all methods and seeds, are one study, which a GPU computes stacked.
+Own code instead of Optuna: a rung is a batch that has to run together and resume from checkpoints, so that a sampler
+would be all that Optuna contributes, at the price of a dependency and a second store of the state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhv.methods import Method
+from fedhv.methods.knobs import KNOBS, Knob
+from fedhv.protocol.evaluation import Evaluation
+from fedhv.runs.record import read_run
+from fedhv.support.errors import InputError, unknown
+
+RATES = (Knob("local_lr", 0.2, 5.0), Knob("server_lr", 0.5, 2.0))
+"""The ranges of learning rates, relative to those of the setting."""
+BASES = (2, 3, 5)
+"""The bases of the Halton sequence: one for each tuned number."""
+KEPT = 3
+"""One in this many trials goes on to the next rung, which has this many times as many rounds."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One try of a method.
+
+    Attributes:
+        name: The folder of its runs in the tuning's folder.
+        method: With the tried values.
+        values: The tried hyper-parameters by name.
+        rounds: How many rounds it has had.
+        score: The mean over seeds on validation after these rounds, larger is better; None before, −∞ if it diverged.
+    """
+
+    name: str
+    method: Method
+    values: Mapping[str, float]
+    rounds: int = 0
+    score: float | None = None
+
+
+def halton(index: int, base: int) -> float:
+    """The radical inverse of `index` in `base`: a point of (0, 1) for an index from 1."""
+    inverse, digit = 0.0, 1.0
+    while index:
+        digit /= base
+        inverse += digit * (index % base)
+        index //= base
+    return inverse
+
+
+def trials_of(method: Method, count: int, ranges: Mapping[str, tuple[float, float]]) -> list[Trial]:
+    """The trials of a method. The first has the setting's values; `ranges` replace the default ranges by name."""
+    knobs = [Knob(each.key, *(getattr(method, each.key) * end for end in (each.low, each.high))) for each in RATES]
+    if method.label in KNOBS:
+        knobs.append(KNOBS[method.label])
+    knobs = [Knob(k.key, *ranges[k.key], k.least) if k.key in ranges else k for k in knobs]
+    found = []
+    for i in range(count):
+        values = (
+            {knob.key: knob.at(halton(i, base)) for knob, base in zip(knobs, BASES, strict=False)}
+            if i
+            else {knob.key: getattr(method, knob.key) for knob in knobs}
+        )
+        changes: dict[str, Any] = values
+        found.append(Trial(f"{method.label}-{i}".replace(":", "-"), dataclasses.replace(method, **changes), values))
+    return found
+
+
+def check_ranges(
+    ranges: Mapping[str, tuple[float, float]], methods: Sequence[Method]
+) -> dict[str, tuple[float, float]]:
+    """Ranges as a user gives them, by `KEY` or `METHOD.KEY`. Those that no method has are rejected."""
+    rates = [each.key for each in RATES]
+    known = [*rates, *(f"{m.label}.{key}" for m in methods for key in (*rates, *_knobs(m)))]
+    found = {}
+    for key, ends in ranges.items():
+        if key not in known:
+            raise unknown("range", key, known)
+        low, high = (float(end) for end in ends) if len(ends) == 2 else (0.0, 0.0)
+        if not 0 < low < high < math.inf:
+            raise InputError(f"The range of `{key}` should be two positive numbers, the smaller first. Found {ends}.")
+        found[key] = (low, high)
+    return found
+
+
+def _knobs(method: Method) -> list[str]:
+    return [KNOBS[method.label].key] if method.label in KNOBS else []
+
+
+def rungs(trials: int, rounds: int, every: int) -> list[tuple[int, int]]:
+    """(trials, rounds) of every rung: a third of the trials for three times as many rounds, up to all rounds.
+
+    Rungs end in a round that is evaluated.
+    """
+    steps = max(0, math.ceil(math.log(trials, KEPT) - 1e-9))
+    found: list[tuple[int, int]] = []
+    for rung in range(steps + 1):
+        part = rounds / KEPT ** (steps - rung)
+        length = min(rounds, max(every, every * math.ceil(part / every - 1e-9)))
+        count = max(1, math.ceil(trials / KEPT**rung - 1e-9))
+        if found and found[-1][1] == length:
+            continue  # too few rounds for so many rungs
+        found.append((count, length))
+    return found
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What trials are judged by, larger is better.
+
+    Attributes:
+        name: One of the four aggregates, or "main" for the mean of the tasks' main metrics.
+        sign: −1 where smaller values are better.
+    """
+
+    name: str
+    sign: float = 1.0
+
+    def of(self, evaluation: Evaluation) -> float:
+        """The number of an evaluation."""
+        if self.name != "main":
+            return self.sign * float(getattr(evaluation, self.name))
+        mains = [next(iter(task.metrics.values())) for task in evaluation.tasks]
+        return self.sign * sum(mains) / len(mains)
+
+
+CRITERIA = ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "main")
+
+
+def criterion(name: str | None, tasks: Sequence[Any]) -> Criterion:
+    """The criterion of this name; by default the tasks' main metric if they all have the same, else MeanAcc."""
+    mains = [task.metrics[0] if task.metrics else None for task in tasks]
+    common = mains[0] is not None and all(each is not None and each.name == mains[0].name for each in mains)
+    if name is None:
+        name = "main" if common else "mean_accuracy"
+    if name not in CRITERIA:
+        raise InputError(f"`by` should be one of {', '.join(CRITERIA)}. Found '{name}'.")
+    if name == "main" and not common:
+        raise InputError("`by = 'main'` needs tasks with the same main metric. Name another criterion.")
+    smaller = name == "mean_loss" or (name == "main" and mains[0] is not None and mains[0].better == "lower")
+    return Criterion(name, -1.0 if smaller else 1.0)
+
+
+def score(folders: Sequence[Path], rounds: int, by: Criterion) -> float:
+    """The mean over runs of the last evaluation up to a round; −∞ if a run did not get so far."""
+    found = []
+    for folder in folders:
+        played = [each for each in read_run(folder).rounds if each.number <= rounds]
+        evaluated = [each.evaluation for each in played if each.evaluation is not None]
+        if not evaluated or played[-1].number < rounds:
+            return -math.inf
+        found.append(by.of(evaluated[-1]))
+    return sum(found) / len(found)
+
+
+def best(trials: Sequence[Trial], count: int) -> list[Trial]:
+    """The best trials, the earlier one of equals first."""
+    order = sorted(range(len(trials)), key=lambda i: (-_known(trials[i].score), i))
+    return [trials[i] for i in order[:count]]
+
+
+def _known(value: float | None) -> float:
+    return -math.inf if value is None or math.isnan(value) else value

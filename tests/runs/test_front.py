@@ -1,0 +1,87 @@
+"""Fronts: points over preferences and knobs, hypervolumes by hand, and files that a page can show."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fedhv import Front, InputError, front
+from fedhv.methods.rules.fixed import Fixed
+from fedhv.methods.rules.moving import MovingFedHV
+from fedhv.report.front import FrontPoint, MethodFront
+from fedhv.runs.fronts import front_of, preference_points
+
+
+def test_preferences_of_two_tasks_are_even_and_of_more_lie_on_the_simplex():
+    assert preference_points(3, 2) == [(0.25, 0.75), (0.5, 0.5), (0.75, 0.25)]
+    points = preference_points(6, 4)
+    assert points[0] == (0.25,) * 4
+    assert len(set(points)) == 6
+    assert all(sum(p) == pytest.approx(1, abs=1e-5) and min(p) > 0 for p in points)
+
+
+def test_a_knob_goes_from_one_end_of_its_range_to_the_other():
+    found = front_of(MovingFedHV(), "factor", 3, 2, {"factor": (1.1, 2.0)})
+    assert [round(v, 3) for v in found.values] == [1.1, round(1 + 0.1**0.5, 3), 2.0]
+    assert [variant.method.factor for variant in found.variants] == list(found.values)
+    with pytest.raises(InputError, match="needs a range"):
+        front_of(Fixed(), "local_lr", 3, 2, {})
+
+
+def test_a_front_of_two_methods_is_written_with_hypervolumes_and_read_again(setting_file, tmp_path):
+    pytest.importorskip("moocore")
+    kinds = ["fixed", "fedhv-moving@factor"]
+    found = front(str(setting_file), kinds, 3, beside=["uniform"], seeds=[0, 1], rounds=2, out=tmp_path, jobs=1)
+    told = json.loads((tmp_path / "front.json").read_text())
+    assert [(each["label"], each["over"], len(each["points"])) for each in told["methods"]] == [
+        ("fixed", "preferences", 6), ("fedhv-moving (factor)", "factor", 6), ("uniform", None, 2)
+    ]  # fmt: skip
+    first = told["methods"][0]["points"][0]
+    assert first["value"] == [0.25, 0.75]
+    assert first["weights"] == pytest.approx([0.25, 0.75])
+    assert (tmp_path / first["run"] / "summary.json").exists()
+    volume = told["methods"][0]["hypervolume"]["loss"]
+    assert volume["low"] <= volume["mean"] <= volume["high"]
+    assert set(volume["by_seed"]) == {"0", "1"}
+    assert [each["methods"] for each in told["differences"]] == [["fixed", "fedhv-moving (factor)"]]
+    assert len(list(csv.reader((tmp_path / "front.csv").open()))) == 1 + 14
+    assert (tmp_path / "front.png").stat().st_size > 5000
+    again = front(str(setting_file), kinds, 3, beside=["uniform"], seeds=[0, 1], rounds=2, out=tmp_path, jobs=1)
+    assert again == found
+
+
+def points(*scores: tuple[float, float]) -> tuple[FrontPoint, ...]:
+    return tuple(FrontPoint(i, 0, "", s, (1.0, 1.0), None, (0.5, 0.5)) for i, s in enumerate(scores))
+
+
+def test_domination_is_counted_between_mean_points():
+    volumes = {"score": {0: 0.0}, "loss": {0: 0.0}}
+    one = MethodFront("one", "one", None, points((50.0, 50.0)), volumes)
+    many = MethodFront("many", "many", "preferences", points((60.0, 55.0), (40.0, 70.0)), volumes)
+    found = Front("s", ("a", "b"), 1, (0,), {"score": 0.0, "loss": 3.0}, (one, many))
+    told = {(each["space"], each["method"], each["by"]): each["dominated"] for each in found.dominated()}
+    assert told["score", "one", "many"] == 1
+    assert told["loss", "one", "many"] == 0  # equal losses dominate nothing
+
+
+def test_hypervolumes_are_those_worked_out_by_hand(setting_file, tmp_path):
+    package = pytest.importorskip("moocore")
+    errors = np.array([[0.2, 0.8], [0.5, 0.5], [0.6, 0.6]])
+    assert package.hypervolume(errors, ref=np.ones(2)) == pytest.approx(0.8 * 0.2 + 0.5 * 0.3)
+    found = front(str(setting_file), ["fixed"], 2, seeds=[0], rounds=1, out=tmp_path, jobs=1)
+    (a, b), mine = (
+        [np.array(p.scores) / 100 for p in found.methods[0].points],
+        found.methods[0].hypervolume["score"][0],
+    )
+    boxes = a.prod() + b.prod() - np.minimum(a, b).prod()
+    assert mine == pytest.approx(boxes)
+
+
+def test_mistakes_in_a_front_are_one_line(setting_file):
+    with pytest.raises(InputError, match="at least 2 points"):
+        front(str(setting_file), ["fixed"], 1)
+    with pytest.raises(InputError, match="takes no preferences and has no knob"):
+        front(str(setting_file), ["uniform"])
+    with pytest.raises(InputError, match="no hyper-parameter 'mu'"):
+        front(str(setting_file), ["fixed@mu"])

@@ -1,0 +1,117 @@
+"""Tuning: equal budgets, successive halving, and a result that a user can run."""
+
+import json
+
+import pytest
+from observers import Watch
+
+from fedhv import InputError, Uniform, load_setting, run, tune
+from fedhv.methods.knobs import KNOBS
+from fedhv.methods.rules.moving import MovingFedHV
+from fedhv.runs.record import read_run
+from fedhv.runs.resolve import resolve
+from fedhv.runs.study import run_study
+from fedhv.runs.tuning import Trial, best, criterion, halton, rungs, trials_of
+from fedhv.runs.variants import Variant
+
+
+def test_haltons_sequence_is_van_der_corputs_in_base_two():
+    assert [halton(i, 2) for i in range(1, 5)] == [0.5, 0.25, 0.75, 0.125]
+    assert halton(5, 3) == pytest.approx(2 / 3 + 1 / 9)
+
+
+def test_the_first_trial_has_the_settings_values_and_every_method_the_same_relative_rates():
+    a = trials_of(Uniform(server_lr=1.0, local_lr=0.1), 5, {})
+    b = trials_of(MovingFedHV(server_lr=2.0, local_lr=0.3), 5, {})
+    assert a[0].values == {"local_lr": 0.1, "server_lr": 1.0}
+    assert b[0].values == {"local_lr": 0.3, "server_lr": 2.0, "factor": 1.5}
+    for one, other in zip(a[1:], b[1:], strict=True):
+        assert one.values["local_lr"] / 0.1 == pytest.approx(other.values["local_lr"] / 0.3, rel=1e-3)
+        assert other.method.factor == other.values["factor"] > 1
+    assert len({trial.values["factor"] for trial in b}) == 5
+
+
+def test_a_range_replaces_the_default_one():
+    tried = [t.values["local_lr"] for t in trials_of(Uniform(), 9, {"local_lr": (1.0, 2.0)})[1:]]
+    assert min(tried) >= 1
+    assert max(tried) <= 2
+
+
+def test_rungs_keep_a_third_for_three_times_as_many_rounds():
+    assert rungs(9, 90, 5) == [(9, 10), (3, 30), (1, 90)]
+    assert rungs(1, 70, 5) == [(1, 70)]
+    assert rungs(27, 4, 2)[-1][1] == 4  # too few rounds for all rungs
+
+
+def test_a_trial_that_diverged_is_never_the_best():
+    trials = [Trial("a", Uniform(), {}, score=float("-inf")), Trial("b", Uniform(), {}, score=1.0)]
+    assert best(trials, 1)[0].name == "b"
+
+
+def test_every_knob_is_a_field_of_its_method():
+    from dataclasses import fields
+
+    from fedhv.methods import method_class
+
+    for name, knob in KNOBS.items():
+        if not name.startswith("torchjd:"):
+            assert knob.key in {each.name for each in fields(method_class(name))}
+            assert knob.at(0) == knob.low
+            assert knob.at(1) == pytest.approx(knob.high)
+
+
+def test_a_paused_study_goes_on_and_ends_like_an_uninterrupted_one(setting_file, tmp_path):
+    setting, problem = resolve(str(setting_file), rounds=4)
+    variants = [Variant("a", Uniform(local_lr=0.1)), Variant("b", Uniform(local_lr=0.2))]
+    for until in (2, 4):
+        run_study(setting, problem, variants, [0], tmp_path, until=until, jobs=1, observer=Watch())
+        assert len(read_run(tmp_path / "a" / "uniform-seed0").rounds) == until
+    whole = run(str(setting_file), Uniform(local_lr=0.2), rounds=4)
+    paused = read_run(tmp_path / "b" / "uniform-seed0")
+    assert paused.summary.tasks == whole.summary.tasks
+
+
+def test_tuning_gives_every_method_as_many_trials_and_writes_a_setting(setting_file, tmp_path):
+    watch = Watch()
+    found = tune(str(setting_file), ["uniform", "fedhv", "stch"], 3, rounds=3, out=tmp_path, jobs=1, observer=watch)
+    per_method = {name: sum(t.method.label == name for t in found.trials) for name in found.methods}
+    assert per_method == {"uniform": 3, "fedhv": 3, "stch": 3}
+    assert sum("Calibrating" in text for text in watch.said) == 1
+    kept = load_setting(str(tmp_path / "tuned.toml"))
+    assert kept.method("stch").mu == found.best("stch").values["mu"]
+    assert kept.training.rounds == load_setting(str(setting_file)).training.rounds
+    assert kept.evaluation.on == "test"
+    assert kept.federation.validation == 0.0
+    told = json.loads((tmp_path / "tune.json").read_text())
+    assert sum(trial["chosen"] for trial in told["trials"]) == 3
+    again = Watch()
+    same = tune(str(setting_file), ["uniform", "fedhv", "stch"], 3, rounds=3, out=tmp_path, jobs=1, observer=again)
+    assert same.as_dict() == found.as_dict()
+    assert not any("Calibrating" in text for text in again.said)
+
+
+def test_trials_are_judged_on_held_out_examples_not_on_the_test_examples(setting_file, tmp_path):
+    tune(str(setting_file), ["uniform"], 1, rounds=2, out=tmp_path, jobs=1, validation=0.5)
+    trial = read_run(tmp_path / "uniform-0" / "uniform-seed0")
+    assert trial.table("setting", "evaluation")["on"] == "validation"
+    _, plain = resolve(str(setting_file))
+    _, held = resolve(str(setting_file), ["federation.validation=0.5", "evaluation.on=validation"])
+    assert held.validation is None
+    assert len(held.test) == len(plain.clients.indices) - len(held.clients.indices) > 0
+
+
+def test_mistakes_in_a_tuning_are_one_line(setting_file):
+    with pytest.raises(InputError, match="needs held-out examples"):
+        resolve(str(setting_file), ["evaluation.on=validation"])
+    with pytest.raises(InputError, match="Unknown range 'mu'"):
+        tune(str(setting_file), ["uniform"], ranges={"mu": (1, 2)})
+    with pytest.raises(InputError, match="two positive numbers"):
+        tune(str(setting_file), ["uniform"], ranges={"local_lr": (2, 1)})
+    with pytest.raises(InputError, match="same main metric"):
+        criterion("main", resolve(str(setting_file))[1].tasks)
+
+
+def test_a_study_does_not_mix_up_two_variants_of_one_name(setting_file, tmp_path):
+    setting, problem = resolve(str(setting_file))
+    with pytest.raises(InputError, match="name every variant"):
+        run_study(setting, problem, [Variant("a", Uniform())] * 2, [0], tmp_path, jobs=1, observer=Watch())
