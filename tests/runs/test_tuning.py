@@ -62,11 +62,11 @@ def test_every_knob_is_a_field_of_its_method():
 
 def test_a_paused_study_goes_on_and_ends_like_an_uninterrupted_one(setting_file, tmp_path):
     setting, problem = resolve(str(setting_file), rounds=4)
-    variants = [Variant("a", Uniform(local_lr=0.1)), Variant("b", Uniform(local_lr=0.2))]
+    variants = [Variant("a", Uniform(server_lr=1.0, local_lr=0.1)), Variant("b", Uniform(server_lr=1.0, local_lr=0.2))]
     for until in (2, 4):
         run_study(setting, problem, variants, [0], tmp_path, until=until, jobs=1, observer=Watch())
         assert len(read_run(tmp_path / "a" / "uniform-seed0").rounds) == until
-    whole = run(str(setting_file), Uniform(local_lr=0.2), rounds=4)
+    whole = run(str(setting_file), Uniform(server_lr=1.0, local_lr=0.2), rounds=4)
     paused = read_run(tmp_path / "b" / "uniform-seed0")
     assert paused.summary.tasks == whole.summary.tasks
 
