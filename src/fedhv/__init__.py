@@ -1,4 +1,4 @@
-"""FedHV: task-wise federated multi-objective optimisation with m numbers a client."""
+"""FedHV: task-wise federated multi-objective optimisation with m extra numbers per client."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedhv.simulation.observer import Observer
     from fedhv.simulation.record import Round
     from fedhv.support.errors import Diverged, FedHVError, InputError, Interrupted
-else:  # imported at their first use: PyTorch takes seconds, and some commands need none of it
+else:  # imported at first use: PyTorch takes seconds, and some commands do not need it
     from fedhv.support.lazy import exports
 
     __getattr__, __dir__ = exports(

@@ -70,9 +70,9 @@ def run(
         precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.
-        init: Where the model begins in place of its own initialisation: a run's folder, a file, a state dict, a module.
+        init: The initial model instead of its own initialisation: a run's folder, a file, a state dict, or a module.
         resume: Continue the run in `out`; a finished run is returned unchanged.
-        fresh: Delete the run in `out` first, whatever it is of.
+        fresh: Delete the run in `out` first, also if it has another setting or method.
         override: `section.key=value` changes of the setting, as on the command line.
         data: The folder of the datasets.
         observer: Receives the events of the run, instead of the progress bar.
@@ -215,7 +215,11 @@ def compare(
     setting, problem = resolve(what, changes, rounds, data, init)
     chosen = [setting.chosen(method) for method in methods]
     _check_applied(changes, methods)
-    _distinct("methods", [method.label for method in chosen], " Variants of a method are studies with an `out` each.")
+    _distinct(
+        "methods",
+        [method.label for method in chosen],
+        " Variants of a method need one study each.",
+    )
     seeds = [as_seed(seed) for seed in seeds]
     _distinct("seeds", seeds)
     rehearse(problem)  # bad input is found before anything is written
@@ -467,7 +471,7 @@ def _listed(override: Iterable[str]) -> Iterable[str]:
 
 
 def _check_applied(changes: Iterable[str], methods: Iterable[str | Method]) -> None:
-    """Refuse changes of a method's hyper-parameters that a method object beside them would ignore."""
+    """Raise an error for changes of hyper-parameters that a method given as an object would ignore."""
     for change in changes:
         path = change.partition("=")[0].strip()
         for method in methods:

@@ -230,7 +230,7 @@ def test_calibrate_has_the_settings_defaults_and_overwrites_nothing(command, sma
     assert printed["values"] == list(read_reference(tmp_path / "small-reference.toml").values)
     again = command("calibrate", small)
     assert again.code == 2
-    assert "small-reference.toml exists already" in again.err
+    assert "small-reference.toml already exists" in again.err
 
 
 # --- list and show ----------------------------------------------------------------------------------------

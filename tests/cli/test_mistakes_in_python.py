@@ -28,7 +28,7 @@ def own(**changes):
         (lambda: fedhv.compare(quadratic(), "fedhv", out="x"), r"`methods` should be a list\. Found 'fedhv'\.$"),
         (
             lambda: fedhv.compare(quadratic(), [fedhv.FedHV(local_lr=0.1), fedhv.FedHV(local_lr=0.2)], out="x"),
-            r"none twice\. Found \['fedhv', 'fedhv'\]\. Variants of a method are studies with an `out` each\.$",
+            r"none twice\. Found \['fedhv', 'fedhv'\]\. Variants of a method need one study each\.$",
         ),
         (lambda: fedhv.classification("kind", "4"), r"Task 'kind' should have at least 2 classes\. Found '4'\.$"),
         (lambda: fedhv.classification("kind", 1), r"at least 2 classes\. Found 1\.$"),

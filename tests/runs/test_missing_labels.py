@@ -63,12 +63,12 @@ def test_show_prints_the_share_of_labels_where_some_are_missing(command, setting
     assert "# Labels" not in command("show", "digits").out
     assert "# Labels" not in command("show", setting_file).out
     hidden = command("show", setting_file, "--set", "federation.missing=0.4")
-    (line,) = [line for line in hidden.out.splitlines() if line.startswith("# Labels that are there: ")]
+    (line,) = [line for line in hidden.out.splitlines() if line.startswith("# Available labels: ")]
     shares = shown(resolve(str(setting_file), ["federation.missing=0.4"])[1])
     assert line.endswith(f"colour {100 * shares[0]:.1f} %, größe {100 * shares[1]:.1f} %")
     absent = command("show", "multimnist", "--set", "federation.missing=0.4", "--data", "nowhere")
     assert absent.code == 0
-    assert "# Labels that are there: not known, since the examples cannot be read." in absent.out
+    assert "# Available labels: unknown, because the examples cannot be read." in absent.out
 
 
 # --- calibration ----------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def test_a_history_that_a_crash_cut_short_is_read_up_to_there_and_said(folder):
     (folder / "history.jsonl").write_text("".join(lines(folder))[:-20])
     found = diagnose(folder)
     assert len(found.margins) == 5
-    assert any("cut short: only rounds 1 to 5" in note for note in found.notes)
+    assert any("incomplete: only rounds 1 to 5" in note for note in found.notes)
 
 
 def test_a_broken_checkpoint_is_left_out_and_named(folder):

@@ -23,7 +23,7 @@ BENCHMARKS: dict[str, str] = {
 """The location of each benchmark's loader, which is imported at first use."""
 
 COMPLETE = frozenset({"digits", "multimnist", "mnist-fmnist", "cifar10-mnist", "celeba5"})
-"""Benchmarks in which every example has every label: nobody needs to load them to know that."""
+"""Benchmarks in which every example has every label; they need not be loaded to check this."""
 
 
 def load_benchmark(name: str, data: str | None = None) -> Benchmark:
@@ -36,7 +36,7 @@ def load_benchmark(name: str, data: str | None = None) -> Benchmark:
     from fedhv.problem.problem import Benchmark
 
     if name not in BENCHMARKS and ":" not in name:
-        hint = "A benchmark of your own is named 'package.module:function'."
+        hint = "The name of your own benchmark is 'package.module:function'."
         raise unknown("benchmark", name, BENCHMARKS, hint=hint)
     loader = import_object(BENCHMARKS.get(name, name), "benchmark")
     if not callable(loader):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedhv.benchmarks.augment import Normalise, Rotate
-from fedhv.benchmarks.composites import Pairs, kept, two_tasks
+from fedhv.benchmarks.composites import Pairs, cached, two_tasks
 from fedhv.benchmarks.models import CIFARNet
 from fedhv.data.catalogue import MNIST
 from fedhv.data.cifar import cifar_files, load_cifar10
@@ -30,7 +30,7 @@ def load(data: Path) -> Benchmark:
         return pairs(*photographs[:2], *digits[:2]), pairs(*photographs[2:], *digits[2:])
 
     sources = [*cifar_files(data), *idx_files(data, MNIST)]
-    splits = kept(data, "cifar10-mnist-v1", sources, build)
+    splits = cached(data, "cifar10-mnist-v1", sources, build)
     # The paper's experiments rotate these images with another routine than MNIST's: whole degrees, nearest pixel.
     augment = Rotate(30, whole=True, mirror=0.4, mode="nearest")
     return two_tasks("CIFAR10-MNIST", ("CIFAR-10", "MNIST"), CIFARNet, splits, COLOUR, augment)

@@ -65,7 +65,7 @@ def two_tasks(
     )
 
 
-def kept(
+def cached(
     data: Path, name: str, sources: Sequence[Path], build: Callable[[], tuple[Pairs, Pairs]]
 ) -> tuple[Pairs, Pairs]:
     """The composites of `build`, from the folder `fedhv-cache` of the data directory if they are there.
@@ -113,7 +113,7 @@ def _fingerprint(data: Path, source: Path) -> str:
 def _read(path: Path, fingerprint: np.ndarray) -> tuple[Pairs, Pairs]:
     arrays = read_arrays(path, [*(f"{split}_{part}" for split in _SPLITS for part in _PARTS), "sources"])
     if arrays["sources"].tolist() != fingerprint.tolist():
-        raise InputError(f"{path}: expected composites of the files that are there now, found those of others.")
+        raise InputError(f"{path}: expected composites of the current source files, found those of other files.")
     train, test = (Pairs(*(arrays[f"{split}_{part}"] for part in _PARTS)) for split in _SPLITS)
     for pairs in (train, test):
         n = len(pairs.images)

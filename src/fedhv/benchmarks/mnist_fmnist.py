@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhv.benchmarks.augment import Rotate
 from fedhv.benchmarks.compose import compose
-from fedhv.benchmarks.composites import Pairs, kept, two_tasks
+from fedhv.benchmarks.composites import Pairs, cached, two_tasks
 from fedhv.benchmarks.models import LeNet
 from fedhv.benchmarks.multimnist import GREY
 from fedhv.data.catalogue import FASHION_MNIST, MNIST
@@ -26,7 +26,7 @@ def load(data: Path) -> Benchmark:
         return pairs(*digits[:2], *clothing[:2], part=0), pairs(*digits[2:], *clothing[2:], part=1)
 
     sources = [*idx_files(data, MNIST), *idx_files(data, FASHION_MNIST)]
-    splits = kept(data, "mnist-fmnist-v1", sources, build)
+    splits = cached(data, "mnist-fmnist-v1", sources, build)
     return two_tasks("MNIST-FMNIST", ("digit", "clothing"), LeNet, splits, GREY, Rotate(25))
 
 

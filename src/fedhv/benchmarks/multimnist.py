@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhv.benchmarks.augment import Normalise, Rotate
 from fedhv.benchmarks.compose import compose
-from fedhv.benchmarks.composites import Pairs, kept, two_tasks
+from fedhv.benchmarks.composites import Pairs, cached, two_tasks
 from fedhv.benchmarks.models import LeNet
 from fedhv.data.catalogue import MNIST
 from fedhv.data.mnist import idx_files, load_mnist
@@ -26,7 +26,7 @@ def load(data: Path) -> Benchmark:
         train_images, train_labels, test_images, test_labels = load_mnist(data)
         return pairs(train_images, train_labels, part=0), pairs(test_images, test_labels, part=1)
 
-    splits = kept(data, "multimnist-v1", idx_files(data, MNIST), build)
+    splits = cached(data, "multimnist-v1", idx_files(data, MNIST), build)
     return two_tasks("MultiMNIST", ("left", "right"), LeNet, splits, GREY, Rotate(25))
 
 

@@ -1,7 +1,7 @@
-"""What benchmarks with natural clients share: every client's examples are divided into training, validation and test.
+"""Common parts of benchmarks with natural clients: the division into training, validation and test examples.
 
-Validation and test examples are a share of every client, put together. A natural client has no say in what the others
-hold: shares are drawn per client, by a generator of its own, so that they stay when another client changes.
+A fraction of every client's examples is held out for validation and another for the test; they are pooled over clients.
+Each client has its own random generator, so its held-out examples do not depend on the other clients.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fedhv.problem.random import Purpose, stream
 from fedhv.problem.tasks import Task
 
 SHARES = (0.1, 0.2)
-"""Of a client's examples: for validation, for the test."""
+"""The fractions of a client's examples for validation and for the test."""
 
 Part = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Places of examples.
+    """Positions of examples.
 
     Attributes:
-        train: For every client.
-        validation: Of all clients.
-        test: Of all clients.
+        train: The training examples of every client.
+        validation: The validation examples of all clients.
+        test: The test examples of all clients.
     """
 
     train: list[np.ndarray]
@@ -39,7 +39,7 @@ class Split:
 
 
 def split(clients: Sequence[np.ndarray]) -> Split:
-    """Every client's examples in three parts; a client keeps at least one for training."""
+    """Divide every client's examples into three parts; every client has at least one for training."""
     train, validation, test = [], [], []
     for k, mine in enumerate(clients):
         shuffled = stream(0, Purpose.BENCHMARK, client=k).permutation(mine)
@@ -63,13 +63,13 @@ def natural_problem(
     """The divided problem.
 
     Args:
-        name: What tables call it.
+        name: Its name in tables.
         model: Makes a fresh model.
         tasks: The objectives.
-        inputs: Of all examples.
-        targets: For every task, NaN where a label is missing.
-        clients: Which examples every client has; clients whose training examples have no label are left out.
-        evaluate_on: The part that evaluations use. Rates are chosen on "validation"; "test" is looked at afterwards.
+        inputs: The inputs of all examples.
+        targets: The targets of every task, NaN for a missing label.
+        clients: The examples of every client. Clients whose training examples have no label are left out.
+        evaluate_on: The examples for evaluations: "validation" for the choice of learning rates, then "test".
         options: As in `Problem`.
     """
     parts = split(clients)

@@ -1,10 +1,10 @@
 """STAR: reading and mathematics of pupils from kindergarten to third grade, about half of the scores missing.
 
-Tennessee's class-size experiment. The clients are its schools; some pupils change schools, and everybody belongs to the
-school of the first year in which theirs is known. The tasks are the eight test scores, in deviations from their mean.
+The data are from Tennessee's class-size experiment. The clients are its schools. Some pupils change schools; a pupil
+belongs to the first school that is known. The tasks are the eight test scores, in deviations from their mean.
 
-Inputs are what is known of pupil, class and teacher in each of the four years, entries that are missing marked as such.
-No score is an input, nor the school or its district, nor anything that is made from scores.
+Inputs are the records of pupil, class and teacher in each of the four years, with indicators of missing entries.
+Scores, values derived from scores, the school and its district are not inputs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCALES = {
     "readk": (437.0, 32.0), "read1": (521.0, 55.0), "read2": (584.0, 46.0), "read3": (615.0, 39.0),
     "mathk": (485.0, 48.0), "math1": (531.0, 43.0), "math2": (581.0, 45.0), "math3": (618.0, 40.0),
 }  # fmt: skip
-"""Mean and standard deviation of every test, rounded: constants, so that no client has to share its own."""
+"""Mean and standard deviation of every test, rounded. They are constants, so no client has to share its own."""
 
 PUPIL = {
     "gender": ("female", "male"),
@@ -45,12 +45,12 @@ YEAR = {
     "ladder": ("level1", "level2", "level3", "apprentice", "probation", "pending", "notladder"),
     "tethnicity": ("cauc", "afam", "asian"),
 }
-"""Columns with categories; of those in `YEAR` there is one for every grade."""
+"""Columns with categories; those in `YEAR` exist for every grade."""
 INPUTS = sum(map(len, PUPIL.values())) + 2 + len(GRADES) * (sum(map(len, YEAR.values())) + 2)
 
 
 class ScoreNet(MultiTask):
-    """Two hidden layers over a pupil's record, one number for every test: 12,040 parameters."""
+    """Two hidden layers over a pupil's record, one output per test: 12,040 parameters."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ def load_validation(data: Path) -> Problem:
 
 
 def first_school(schools: np.ndarray) -> np.ndarray:
-    """For every pupil the school of the first grade in which it is known, else NaN; one row for every grade."""
+    """The first known school of every pupil, or NaN. `schools` has one row per grade."""
     first: np.ndarray = schools[0]
     for later in schools[1:]:
         first = np.where(np.isnan(first), later, first)
@@ -92,7 +92,7 @@ def first_school(schools: np.ndarray) -> np.ndarray:
 
 
 def encode(table: Table) -> np.ndarray:
-    """Categories as indicators, all 0 where missing; numbers with an indicator that they are known."""
+    """Categories as indicators, all 0 if missing; numbers with an indicator of whether they are known."""
     parts = [_indicators(table, name, levels) for name, levels in PUPIL.items()]
     parts.append(_number(_birth(table["birth"]), centre=1980.0, scale=0.5))
     for grade in GRADES:

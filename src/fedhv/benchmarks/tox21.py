@@ -1,9 +1,9 @@
 """Tox21: twelve yes/no assays of molecules, 7 to 26 % of the labels missing; clients hold molecular scaffolds.
 
-Inputs are Morgan fingerprints. Molecules with one Bemis-Murcko scaffold belong to one client, as chemical series belong
-to the company that works on them: a scaffold of at least `COMMON` molecules is a client by itself, and rarer ones, in
-the order of their number of rings, fill clients of at least `CLIENT` molecules. A share of every client is held out for
-the test, so test molecules have scaffolds that some client has trained on.
+Inputs are Morgan fingerprints. Molecules with the same Bemis-Murcko scaffold belong to one client, like the chemical
+series of a company. A scaffold of at least `COMMON` molecules is one client. Rarer scaffolds, sorted by their number of
+rings, are combined into clients of at least `CLIENT` molecules. A fraction of every client is held out for the test, so
+clients have training examples with the scaffolds of the test molecules.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from fedhv.problem.trees import Inputs, tree_map
 from fedhv.support.errors import InputError
 
 BITS, RADIUS = 1024, 2
-"""Of the Morgan fingerprints; radius 2 is what ECFP4 has."""
+"""Bits and radius of the Morgan fingerprints; ECFP4 has radius 2."""
 COMMON = 20
-"""A scaffold with this many molecules is a client of its own."""
+"""The smallest number of molecules of a scaffold that is one client."""
 CLIENT = 60
-"""The least molecules of a client that holds rarer scaffolds."""
+"""The smallest number of molecules of a client with rarer scaffolds."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class FingerprintNet(MultiTask):
-    """One hidden layer over the fingerprint, two logits for every assay: 67,160 parameters."""
+    """One hidden layer over the fingerprint, two logits per assay: 67,160 parameters."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__(
@@ -94,9 +94,9 @@ def by_scaffold(scaffolds: list[tuple[int, str]]) -> list[np.ndarray]:
 
 
 def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, str]]]:
-    """Labels, fingerprints and scaffolds of all molecules that can be read, each once.
+    """Labels, fingerprints and scaffolds of all readable molecules, without repetitions.
 
-    Some molecules have several rows: of every assay the first label that there is counts.
+    If a molecule has several rows, the first available label of every assay is used.
     """
     rdkit = _rdkit()
     labels = np.array([numbers(table, name) for name in TOX21_ASSAYS], dtype=np.float32).T
@@ -127,7 +127,7 @@ def _molecules(table: Table) -> tuple[np.ndarray, np.ndarray, list[tuple[int, st
 
 @dataclass(frozen=True)
 class Rdkit:
-    """What is needed of rdkit; `quiet` keeps it from saying of every molecule what is odd about it."""
+    """The used functions of rdkit; `quiet` suppresses its warnings about molecules."""
 
     parse: Callable[[str], Any]
     fingerprint: Callable[[Any], np.ndarray]

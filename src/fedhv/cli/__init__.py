@@ -29,7 +29,7 @@ def main() -> None:
 
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
-        if code == Interrupted.exit_code:  # so typer says that a command was stopped which has nothing to add
+        if code == Interrupted.exit_code:  # typer's own exit code for an interrupted command
             _fail("Interrupted.", Interrupted.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
     except FedHVError as error:
@@ -37,7 +37,7 @@ def main() -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.exceptions.NoArgsIsHelpError:
-        sys.exit(2)  # the help is printed already
+        sys.exit(2)  # the help has been printed
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except OSError as error:

@@ -77,7 +77,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Task-wise federated multi-objective optimisation: one shared model, several tasks, 2m extra numbers a client."""
+    """Task-wise federated multi-objective optimisation: one shared model, m tasks, 2m extra numbers per client."""
 
 
 @app.command()
@@ -131,7 +131,7 @@ def run(
         if as_json:
             print_json([{"how": trace.how, "model_sha256": trace.digest} for trace in traces])
         elif not quiet:
-            out_console.print(f"The same bits {len(traces)} times: {'; '.join(trace.how for trace in traces)}.")
+            out_console.print(f"Equal bit for bit in {len(traces)} runs: {'; '.join(trace.how for trace in traces)}.")
         return
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
@@ -259,7 +259,7 @@ def calibrate(
     resolved = load_setting(setting, changes)
     path = out or Path(f"{resolved.name}-reference.toml")
     if os.path.exists(path):
-        raise InputError(f"{path} exists already. Choose another file with --out.")
+        raise InputError(f"{path} already exists. Choose another file with --out.")
     watch = FolderAtStart(observer(error_console, quiet or as_json), path.parent)
     reference = calibrate_reference(
         resolved, engine=engine, device=device, precision=precision, data=data, observer=watch
@@ -311,7 +311,7 @@ def list_(
 
 @app.command()
 def show(setting: SettingArgument, set_: SetOption = None, data: DataOption = None) -> None:
-    """Print a setting, fully resolved, as TOML; where labels are missing, also the share that is there."""
+    """Print a setting, fully resolved, as TOML, and the fraction of available labels if some are missing."""
     chosen = load_setting(setting, set_ or [])
     sys.stdout.write(toml.write(setting_tables(chosen)))
     for line in label_lines(chosen, data):

@@ -90,8 +90,8 @@ def download(
 ) -> None:
     """Download a dataset from its official source and verify its SHA-256. An interrupted download is resumed.
 
-    NAME is mnist, fashion-mnist, cifar10, tox21, star or celeba. CelebA is not fetched: its terms are shown, and where
-    its files should go.
+    NAME is mnist, fashion-mnist, cifar10, tox21, star or celeba. CelebA is not downloaded: the command shows its
+    terms and the folder for its files.
     """
     try:
         with downloads(quiet) as progress:

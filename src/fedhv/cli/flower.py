@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def up(
     setting: SettingArgument,
     nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client of the federation.")] = 3,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys only.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Use encryption, and accept registered node keys only.")] = False,
     method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
     rounds: RoundsOption = None,
@@ -46,8 +46,8 @@ def up(
     reference: ReferenceOption = None,
     set_: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
-    reply_seconds: Annotated[float, typer.Option(min=0.1, help="How long a round waits for a node's reply.")] = 120.0,
-    node_seconds: Annotated[float, typer.Option(min=0.1, help="How long the server waits for nodes.")] = 180.0,
+    reply_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for a node's reply.")] = 120.0,
+    node_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for nodes to become available.")] = 180.0,
     report_clip: Annotated[
         float | None, typer.Option(min=0, help="Privacy: clip the reported losses on the nodes.")
     ] = None,
@@ -112,7 +112,7 @@ def status(
     folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
     as_json: Json = False,
 ) -> None:
-    """Show how far a federation's run is and who took part in its last round."""
+    """Show the progress of a federation's run and the nodes of its last round."""
     from fedhv.flower.status import status as status_of
 
     found = status_of(folder)
@@ -126,25 +126,23 @@ def status(
 
 @flower.command()
 def stop(folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")]) -> None:
-    """End a federation's run after the round that is being played; the same run can go on later."""
+    """End a federation's run after the current round. The same run can be continued later."""
     from fedhv.flower.status import stop as stop_run
 
     stop_run(folder)
-    print_line(output_console(140), f"The run in {folder} ends after the round that is being played.")
+    print_line(output_console(140), f"The run in {folder} ends after the current round.")
 
 
 @flower.command()
 def back(
     folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
-    resume_from: Annotated[
-        int, typer.Option("--resume-from", min=1, help="The round whose state the run goes on from.")
-    ],
+    resume_from: Annotated[int, typer.Option("--resume-from", min=1, help="The round after which the run continues.")],
 ) -> None:
-    """Go back to a round whose checkpoint was kept (`record.checkpoints`); the same run, started again, goes on."""
+    """Go back to a round whose checkpoint was kept (`record.checkpoints`). The same run, started again, continues."""
     from fedhv.flower.status import back as go_back
 
     go_back(folder, resume_from)
-    print_line(output_console(140), f"The run in {folder} goes on after round {resume_from} when it is started again.")
+    print_line(output_console(140), f"The run in {folder} continues after round {resume_from} at its next start.")
 
 
 @flower.command()
@@ -160,12 +158,12 @@ def certificates(
     made = make_certificates(folder, host or ["127.0.0.1", "localhost"], nodes, days)
     console = Console(width=140)
     for path, what in (
-        (made.ca, "for every machine: what the server's certificate is checked with"),
-        (made.ca_key, "signs certificates; take it off the machine when you are done"),
+        (made.ca, "the certificate authority; needed on every machine"),
+        (made.ca_key, "the authority's key, which signs certificates; remove it from the machine afterwards"),
         (made.server, "the SuperLink's certificate"),
-        (made.server_key, "the SuperLink's key; for its machine alone"),
+        (made.server_key, "the SuperLink's key; for its machine only"),
         *(
-            (path, f"node {k}'s key; for its machine alone ({path.name}.pub is registered)")
+            (path, f"node {k}'s key; for its machine only ({path.name}.pub is registered)")
             for k, path in enumerate(made.nodes)
         ),
     ):

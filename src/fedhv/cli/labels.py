@@ -1,4 +1,4 @@
-"""What `fedhv show` says of labels that are missing."""
+"""The lines of `fedhv show` about missing labels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fedhv.support.errors import FedHVError
 
 
 def label_lines(setting: Setting, data: str | None) -> list[str]:
-    """The share of training labels that are there, task by task; nothing where all are.
+    """The fraction of available training labels of every task; empty if all are available.
 
-    The benchmark is loaded only where labels may be missing.
+    The benchmark is loaded only if labels may be missing.
     """
     if setting.federation.missing == 0 and setting.benchmark in COMPLETE:
         return []
@@ -20,9 +20,9 @@ def label_lines(setting: Setting, data: str | None) -> list[str]:
     try:
         problem = resolve(setting, data=data)[1]
     except FedHVError as error:
-        return [f"Labels that are there: not known, since the examples cannot be read. {error}"]
+        return [f"Available labels: unknown, because the examples cannot be read. {error}"]
     shares = shown(problem)
     if min(shares) == 1:
         return []
     each = (f"{task.name} {100 * share:.1f} %" for task, share in zip(problem.tasks, shares, strict=True))
-    return [f"Labels that are there: {', '.join(each)}"]
+    return [f"Available labels: {', '.join(each)}"]

@@ -32,7 +32,7 @@ class Listed:
     sends: RoundCommunication
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The line for JSON."""
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "sends"}
         return fields | dataclasses.asdict(self.sends) | {"extra": self.sends.extra}
 
@@ -52,7 +52,7 @@ def print_methods(console: Console, as_json: bool) -> None:
         print_json([row.as_dict() for row in rows])
         return
     table = Table(box=box.SIMPLE_HEAD)
-    for title in ("method", "family", "needs", "hyper-parameters of its own"):
+    for title in ("method", "family", "needs", "its hyper-parameters"):
         table.add_column(title, overflow="fold")
     for title in ("down", "up", "extra"):
         table.add_column(title, justify="right")

@@ -64,7 +64,7 @@ def reproduce(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     reference: Annotated[
-        str, typer.Option(help="FedHV's reference: calibrated by the paper's rule, the paper's values, or ours.")
+        str, typer.Option(help="FedHV's reference: calibrated as in the paper, the paper's values, or ours.")
     ] = REFERENCES[0],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated times.")] = False,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run missing runs, or only compare.")] = True,

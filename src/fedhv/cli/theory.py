@@ -20,7 +20,7 @@ from fedhv.support.terminal import print_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Out = Annotated[Path, typer.Option(help="Where tables (CSV) and figures (PNG, PDF) go.")]
+Out = Annotated[Path, typer.Option(help="The folder for tables (CSV) and figures (PNG, PDF).")]
 Figures = Annotated[bool, typer.Option(help="Draw figures.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of all random draws.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -54,7 +54,7 @@ def diagnose(
     every: Annotated[
         int | None, typer.Option(min=1, help="With --replay: rounds between measurements [default: 20 models].")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where tables and figures go [default: RUN/diagnosis].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of tables and figures [default: RUN/diagnosis].")] = None,
     data: DataOption = None,
     device: DeviceOption = "auto",
     figures: Figures = True,
@@ -71,7 +71,7 @@ def diagnose(
     from fedhv.theory.output import folder_for, write_table
 
     if every is not None and not replay:
-        raise InputError("--every needs --replay: a run's folder holds only its newest two checkpoints.")
+        raise InputError("--every needs --replay: a run's folder has only its newest two checkpoints.")
     names = [name.strip() for name in checkpoints.split(",") if name.strip()]
     with counts(quiet or as_json) as bar:
         advance = partial(bar.update, "replaying" if replay else "measuring")
@@ -121,7 +121,7 @@ def rate(
             curve.name, f"{curve.report_error:.3g}", str(curve.horizons[0]), f"{curve.height:.3g}",
             "–" if bound is None else f"{bound:.3g}", f"{slope:.3f} ± {error:.3f}",
         )  # fmt: skip
-    table.caption = "a bound is shown where the theorem admits the steps"
+    table.caption = "a bound is shown if the steps satisfy the theorem's conditions"
     _finish(out, {"rate": rows}, {"rate": lambda: rate_figure(curves)} if figures else {}, table, quiet, as_json)
 
 
@@ -192,7 +192,7 @@ def terms(
             f"{m.observed.report_error:.3g}" if row["runs"] >= ENOUGH else "–",
             f"{row['report_error_bound_orthogonal']:.3g}",
         )  # fmt: skip
-    table.caption = "Ξ: mean over rounds and runs, where runs are many; its bound is that of independent clients"
+    table.caption = "Ξ: mean over rounds and runs, if there are many runs; its bound is that of independent clients"
     tables = {"terms": [m.row() for m in found], "horizons": over}
     _finish(out, tables, {"terms": lambda: terms_figure(found, over)} if figures else {}, table, quiet, as_json)
 

@@ -16,7 +16,7 @@ from fedhv.data.files import BLOCK, opened, write_atomically
 from fedhv.support.errors import InputError
 
 LARGEST = 8 << 30
-"""No array may be larger than this; CelebA's 162,770 training images have 500 million bytes."""
+"""The largest accepted array in bytes; CelebA's 162,770 training images have 500 million bytes."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -14,9 +14,9 @@ class Official:
 
     Attributes:
         name: Its name on disk, without ".gz".
-        length: Of its uncompressed content.
-        sha256: Of its uncompressed content.
-        remote: What the web calls it, by default `NAME.gz`.
+        length: The bytes of its uncompressed content.
+        sha256: The hash of its uncompressed content.
+        remote: Its name on the server, by default `NAME.gz`.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Official:
 
     @property
     def packed(self) -> bool:
-        """Whether the web has it as gzip."""
+        """Whether the server has it as gzip."""
         return self.remote is None or self.remote.endswith(".gz")
 
 
@@ -40,10 +40,10 @@ class Source:
         folder: The folder of its files, below the data directory.
         url: The web folder with each file as `NAME.gz`, or with `archive`.
         files: The files.
-        archive: A tar.gz that holds all of them; none where each is fetched alone.
-        largest: The most bytes that one download may have.
-        columns: Of a dataset that is one CSV file the columns that it has to have. Other versions of the table are
-            read too, so another SHA-256 is no damage.
+        archive: A tar.gz with all files; empty if each is downloaded separately.
+        largest: The largest accepted number of bytes of one download.
+        columns: The required columns of a dataset in one CSV file. Other versions of the table are accepted, so
+            another SHA-256 is not an error.
     """
 
     name: str
@@ -125,8 +125,8 @@ TOX21 = Source(
     "tox21",
     "Tox21",
     "tox21",
-    # The file in DeepChem's repository, which has 8,014 molecules; the one that its loader downloads has 7,831. The
-    # address could not be tried when this was written; length and SHA-256 are those of the file at this tag.
+    # The file in DeepChem's repository has 8,014 molecules; the one that its loader downloads has 7,831. The address
+    # has not been tested; length and SHA-256 are those of the file at this tag.
     "https://raw.githubusercontent.com/deepchem/deepchem/2.8.0/datasets/",
     (Official("tox21.csv", 536_070, "1689278aa402ef8da840be1126c547253338d390cc8526714910a3b2a39fa1c9"),),
     largest=8 << 20,
@@ -140,8 +140,8 @@ STAR = Source(
     "star",
     "STAR",
     "star",
-    # `STAR` of R's package AER as Rdatasets has it. The address could not be tried when this was written; length and
-    # SHA-256 are those of the file at this commit.
+    # `STAR` of R's package AER, from Rdatasets. The address has not been tested; length and SHA-256 are those of the
+    # file at this commit.
     "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/1dcc2bf5f955cc1224a3e1307256e1fe86b68dae/csv/AER/",
     (
         Official(

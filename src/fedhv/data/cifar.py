@@ -14,7 +14,7 @@ from fedhv.support.errors import InputError
 
 RECORD = 1 + 3 * 32 * 32
 LARGEST = 1 << 30
-"""No file may be larger than this; an official one has 30,730,000 bytes."""
+"""The largest accepted file in bytes; an official one has 30,730,000 bytes."""
 
 
 def load_cifar10(root: Path) -> ImageArrays:

@@ -20,7 +20,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
 
     Args:
         path: The file.
-        dimensions: How many dimensions it should have: 3 for images, 1 for labels.
+        dimensions: The expected number of dimensions: 3 for images, 1 for labels.
     """
     with uncompressed(path) as file:
         header = file.read(4 + 4 * dimensions)

@@ -13,7 +13,7 @@ from fedhv.data.mnist import find_idx
 from fedhv.support.errors import InputError
 
 Table = dict[str, list[str]]
-"""A list of texts for every column."""
+"""One list of texts per column."""
 
 
 def load_table(root: Path, source: Source) -> Table:
@@ -27,7 +27,7 @@ def load_table(root: Path, source: Source) -> Table:
 
 
 def read_table(path: Path, source: Source) -> Table:
-    """The columns that a dataset needs from one file; every row has to be as long as the header."""
+    """The required columns of a dataset from one file. Every row must be as long as the header."""
     with uncompressed(path) as content:
         data = content.read(source.largest + 1)
     if len(data) > source.largest:
@@ -49,7 +49,7 @@ def read_table(path: Path, source: Source) -> Table:
 
 
 def numbers(table: Table, name: str) -> list[float]:
-    """A column of numbers; NaN where an entry is empty or "NA"."""
+    """A column of numbers; NaN for an entry that is empty or "NA"."""
     found = []
     for row, text in enumerate(table[name], start=2):
         try:

@@ -44,7 +44,7 @@ class Finding:
         dataset: Its title.
         path: The file or folder.
         state: "verified": SHA-256 is the official one. "readable": well formed; no official hash exists.
-            "damaged": truncated, malformed, or another SHA-256. "missing": not there.
+            "damaged": truncated, malformed, or another SHA-256. "missing": not found.
         detail: One line.
     """
 

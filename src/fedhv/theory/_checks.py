@@ -13,7 +13,7 @@ from fedhv.support.errors import InputError
 
 
 def array(value: Any) -> np.ndarray:
-    """Anything numeric as a float64 array."""
+    """Numeric values as a float64 array."""
     return np.asarray(value.detach().cpu().double() if isinstance(value, Tensor) else value, dtype=np.float64)
 
 
@@ -80,7 +80,7 @@ def safe_losses(losses: Vector, reference: Vector) -> tuple[np.ndarray, np.ndarr
 
 
 def gradients(task_gradients: Any, tasks: int | None = None) -> Any:
-    """An m × d matrix of finite task gradients, of the same kind as the argument."""
+    """An m × d matrix of finite task gradients, of the same type as the argument."""
     j = task_gradients if isinstance(task_gradients, Tensor) else array(task_gradients)
     if j.ndim != 2 or j.shape[0] == 0 or (tasks is not None and j.shape[0] != tasks):
         rows = "one row per task" if tasks is None else f"one row per task ({tasks})"

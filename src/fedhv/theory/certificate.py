@@ -1,7 +1,7 @@
-r"""Was the reference safe? Theorem A.15, "Conditional self-certification of reference safety".
+r"""The certificate of reference safety: Theorem A.15, "Conditional self-certification of reference safety".
 
-From a safe start and bounded stochastic gradients, two inequalities certify that with probability $1 - \delta$
-every round starts with all true slacks at least $\rho$ and keeps them at least $\rho/2$ throughout.
+For a safe start and bounded stochastic gradients, two inequalities imply the following with probability $1 - \delta$:
+every round starts with all true slacks at least $\rho$, and they stay at least $\rho/2$ during the round.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Certificate:
         margin: $\rho$.
         horizon: $T$.
         delta: $\delta$, the probability that the certificate may be wrong.
-        excursion: $\Delta_{\max}$, the farthest a round can move.
-        buffer: $G_{\max}\Delta_{\max} + \frac{L_{\max}}2\Delta_{\max}^2$, the most slack a round can use up.
-        drift: $\mu(\rho)$, the most by which $\Phi$ grows in a round in the mean.
-        increment: $D(\rho)$, the most by which it changes.
+        excursion: $\Delta_{\max}$, the largest distance that the model can move in a round.
+        buffer: $G_{\max}\Delta_{\max} + \frac{L_{\max}}2\Delta_{\max}^2$, the largest loss of slack in a round.
+        drift: $\mu(\rho)$, a bound on the mean growth of $\Phi$ in a round.
+        increment: $D(\rho)$, a bound on the change of $\Phi$ in a round.
         initial_value: $\Phi(\theta^0)$.
         drift_total: $T\mu(\rho)$.
         fluctuation: $(D(\rho) + \mu(\rho))\sqrt{2T\log(1/\delta)}$.
@@ -57,7 +57,7 @@ class Certificate:
 
     @property
     def certified_margin(self) -> float:
-        r"""$\rho/2$: the margin, and so the largest floor, at which the convergence theorem may then be used."""
+        r"""$\rho/2$: the margin of the convergence theorem under this certificate, and its largest floor."""
         return self.margin / 2
 
     @property
@@ -96,11 +96,11 @@ def certify(
        \le \log\frac{1}{\rho R_r}, \qquad R_r = \max_i \prod_{j \ne i} r_j. $$
 
     Args:
-        problem: The problem, with its `gradient_bound` $G_{\rm sg}$; its own margin plays no part.
+        problem: The problem, with its `gradient_bound` $G_{\rm sg}$; its own margin is not used.
         steps: The step sizes.
         horizon: $T$.
         delta: $\delta \in (0, 1)$.
-        margin: $\rho$. By default the largest that can be certified or, if there is none, the nearest to it.
+        margin: $\rho$. By default the largest that can be certified; if there is none, the one closest to it.
     """
     whole("horizon", horizon)
     probability("delta", delta)
@@ -140,7 +140,7 @@ def smallest_margin(problem: ProblemConstants, steps: StepSizes) -> float:
 
 
 def mean_drift(problem: ProblemConstants, steps: StepSizes, margin: float) -> float:
-    r"""$\mu(\rho)$ of Theorem A.15: the most by which a round raises $\Phi$ in the mean.
+    r"""$\mu(\rho)$ of Theorem A.15: a bound on the mean growth of $\Phi$ in a round.
 
     $$ \mu(\rho) = \frac{mG_{\max}}{\rho}\Big(\eta_{\rm eff}G_{\max}
        + \tfrac12\eta_g\eta_\ell^2K^2L_wG_{\rm sg}\Big)
@@ -152,7 +152,7 @@ def mean_drift(problem: ProblemConstants, steps: StepSizes, margin: float) -> fl
 
 
 def largest_increment(problem: ProblemConstants, steps: StepSizes, margin: float) -> float:
-    r"""$D(\rho)$, the most by which $\Phi$ changes in a round: Theorem A.15.
+    r"""$D(\rho)$ of Theorem A.15: a bound on the change of $\Phi$ in a round.
 
     $$ D(\rho) = \frac{2mG_{\max}}{\rho}\eta_{\rm eff}G_{\rm sg}
        + \tfrac12L_\Phi(\rho/2)\,\eta_{\rm eff}^2G_{\rm sg}^2. $$
@@ -185,17 +185,17 @@ def largest_horizon(problem: ProblemConstants, steps: StepSizes, delta: float, m
 
 
 def largest_margin(problem: ProblemConstants, steps: StepSizes, horizon: int, delta: float) -> float | None:
-    r"""The largest $\rho$ that can be certified over $T$ rounds, or none.
+    r"""The largest $\rho$ that can be certified over $T$ rounds, or None.
 
-    With $x = 1/\rho$, what the budget leaves over is $\log x - \log R_r - \Phi(\theta^0) - \alpha x - \beta x^2$,
-    which is concave: the certifiable margins form an interval, whose lower part the buffer condition may cut.
+    With $x = 1/\rho$, the rest of the budget is $\log x - \log R_r - \Phi(\theta^0) - \alpha x - \beta x^2$. It is
+    concave, so the certifiable margins form an interval. The buffer condition may remove its lower part.
     """
     whole("horizon", horizon)
     probability("delta", delta)
     low = _best_margin(problem, steps, horizon, delta)
     if not certify(problem, steps, horizon, delta, low).certified:
         return None
-    # At the start's own slack floor nothing is left to spend, so the answer lies below it.
+    # At the slack floor of the start the rest of the budget is zero, so the result lies below it.
     high = slack_floor(problem.initial_value, problem.reference)
     while low < (middle := math.sqrt(low * high)) < high:
         low, high = (middle, high) if certify(problem, steps, horizon, delta, middle).certified else (low, middle)
@@ -212,7 +212,7 @@ def azuma_bound(level: float, increment: float, horizon: int) -> float:
 
 
 def _best_margin(problem: ProblemConstants, steps: StepSizes, horizon: int, delta: float) -> float:
-    """Of the margins that the buffer admits, the one at which the budget leaves most over.
+    """The margin with the largest rest of the budget, among those that satisfy the buffer condition.
 
     Without the buffer it is the stationary point of log x − αx − βx², with x = 1/ρ.
     """

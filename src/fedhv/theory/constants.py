@@ -33,7 +33,7 @@ class ProblemConstants:
         report_noise: $\tau_i$, the noise of reports within clients; zero for full reports.
         margin: $\rho$, the safe margin: all true slacks on the horizon are at least this (Assumption A.4).
         floor: $\rho_{\rm clip} \le \rho$, the numerical floor of the weights; the margin itself by default.
-        gradient_bound: $G_{\rm sg}$, an almost-sure bound on weighted stochastic gradients (certificate alone).
+        gradient_bound: $G_{\rm sg}$, an almost-sure bound on weighted stochastic gradients (for the certificate only).
     """
 
     smoothness: Vector
@@ -57,7 +57,7 @@ class ProblemConstants:
         lips = vector("smoothness", self.smoothness, size=m, least=0)
         if not lips.max() > 0:
             raise InputError(
-                "Parameter `smoothness` should be positive for some task, or all losses are constant. "
+                "Parameter `smoothness` should be positive for some task; otherwise all losses are constant. "
                 f"Found `smoothness = {lips.tolist()}`."
             )
         f = vector("initial_losses", self.initial_losses, size=m, least=0)
@@ -105,7 +105,7 @@ class ProblemConstants:
 
     @property
     def rho(self) -> float:
-        r"""$\rho$; an error where no margin was given."""
+        r"""$\rho$; an error if no margin was given."""
         if self.margin is None:
             raise InputError(
                 "Parameter `margin` should be given, because the bound needs a safe reference. Found `margin = None`."

@@ -65,7 +65,7 @@ class BoundTerms:
 
 @dataclass(frozen=True)
 class StepConditions:
-    r"""Both step sizes beside their limits, Eq. (22).
+    r"""Both step sizes and their limits, Eq. (22).
 
     Attributes:
         local: $\eta_\ell K$.
@@ -81,7 +81,7 @@ class StepConditions:
 
     @property
     def hold(self) -> bool:
-        """Whether the theorem admits these steps."""
+        """Whether the steps satisfy the theorem's conditions."""
         return not self.violations
 
     @property
@@ -153,14 +153,14 @@ def stationarity_bound(
         problem: The problem, with its margin.
         steps: The step sizes.
         horizon: $T$.
-        report_error: $\Xi_{\rm loss,T}$ where it is known; its bound from $\omega_i$ and $\tau_i$ otherwise.
+        report_error: $\Xi_{\rm loss,T}$ if it is known; its bound from $\omega_i$ and $\tau_i$ otherwise.
         orthogonal_gradients: Gradient noises of different clients are uncorrelated (CCO-grad): $\Sigma^2/M$ in
             the second term and in $\mathcal V$, Remark A.23.
         orthogonal_reports: Report errors of different clients are uncorrelated (CCO-report): $\tau_i^2/M$ in the
             bound on $\Xi_{\rm loss,T}$.
         attained_lipschitz: As in `explicit_constants`.
-        check_steps: Reject step sizes that the theorem does not admit. Without the check the result is the value of the
-            formula, which allows a comparison of terms but is not a bound.
+        check_steps: Reject step sizes that violate the theorem's conditions. Without the check the result is the value
+            of the formula. It allows a comparison of terms but is not a bound.
     """
     t = whole("horizon", horizon)
     conditions = step_conditions(problem, steps)

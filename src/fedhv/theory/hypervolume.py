@@ -43,10 +43,10 @@ def gradient_by_autograd(objectives: Objectives, parameters: Tensor, reference: 
 
 
 def gradient_by_identity(task_gradients: Any, losses: Vector, reference: Vector) -> Any:
-    r"""$\nabla\Phi(\theta) = c(\theta) \sum_i w_i^\star(\theta)\, \nabla f_i(\theta)$, Eq. (53).
+    r"""$\nabla\Phi(\theta) = c(\theta) \sum_i w_i^\star(\theta)\, \nabla f_i(\theta)$, Eq. (5).
 
     Args:
-        task_gradients: The m × d matrix of $\nabla f_i(\theta)$; the result is of its kind.
+        task_gradients: The m × d matrix of $\nabla f_i(\theta)$; the result has its type.
         losses: $F(\theta)$.
         reference: $r$.
     """

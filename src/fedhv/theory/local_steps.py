@@ -77,7 +77,7 @@ def stale_gradient_bound(
     orthogonal_gradients: bool = False,
     attained_lipschitz: bool = False,
 ) -> float:
-    r"""What stale, estimated weights do to the direction, Eq. (77), for $t \ge 1$.
+    r"""The error of the direction due to stale, estimated weights, Eq. (77), for $t \ge 1$.
 
     $$ \mathbb E\|e_t\|^2 \le 2G_{\max}^2C^2\,\Xi_{\rm loss,T} + 2G_{\max}^4C^2\,\eta_{\rm eff}^2\mathcal V,
        \qquad C = 2/\rho_{\rm clip}. $$

@@ -1,9 +1,9 @@
-r"""What of the paper's theory holds for a reference that follows: FedHV with $r^t = c P^t$, `fedhv-moving`.
+r"""The paper's theory for a moving reference: FedHV with $r^t = c P^t$, `fedhv-moving`.
 
 $P_i^t = \max\{f_i^t, \gamma P_i^{t-1}\}$ are the decayed maxima; the reference is $c \max_j P_j^t$ for all tasks
 ("common") or $c P_i^t$ for each ("own"), with $c > 1$. Its *level* is $\varphi = \max_j P_j$ or $\varphi = \min_j P_j$.
 
-What holds, with other constants:
+These results hold, with other constants:
 
 - Slacks are positive by construction: $r_i - f_i \ge (c-1)\varphi$. No calibration, margin or certificate is needed.
 - The weight map is Lipschitz in the losses (`moving_weight_lipschitz`), with $(c+1)/((c-1)\varphi)$ in place of
@@ -15,11 +15,11 @@ What holds, with other constants:
 - With a common reference every weight stays between two bounds that depend on c and m alone
   (`moving_weight_bounds`): the factor limits how far the rule can move from uniform, in every round.
 
-What does not hold:
+These results do not hold:
 
-- The weights are not those of a fixed objective: with a moving reference the inverse slacks are no gradient field of
-  any function of the losses (`is_gradient_field`). The descent of $\Phi$, the theorem on its stationarity, the
-  hypervolume and the proportional-fairness readings are of a frozen reference.
+- The weights are not those of a fixed objective: with a moving reference the inverse slacks are not the gradient of
+  any function of the losses (`is_gradient_field`). The descent of $\Phi$, the theorem on its stationarity, and the
+  interpretations as hypervolume and proportional fairness need a frozen reference.
 - The paper's step sizes use $\rho$ as a constant of the whole run. Here $(c-1)\varphi$ takes its place and falls with
   the losses; a rate that is uniform in time needs a positive lower bound of the largest loss.
 """
@@ -60,18 +60,18 @@ def moving_weights(losses: Vector, factor: float, decay: float = 0.0, scope: Sco
 
 
 def moving_level(peaks: Vector, scope: Scope = "common") -> np.ndarray:
-    r"""$\varphi$, the largest of the maxima for a common reference, the smallest for references of the tasks' own."""
+    r"""$\varphi$, the largest of the maxima for a common reference, the smallest for separate references."""
     p = vector("peaks", peaks, least=0)
     return np.asarray(p.max(axis=-1) if scope == "common" else p.min(axis=-1))
 
 
 def moving_slack_floor(factor: float, level: float) -> float:
-    r"""$(c-1)\varphi$, which no slack is below: $r_i - f_i = cP - f_i \ge (c-1)P$, since $f_i \le P_i$."""
+    r"""$(c-1)\varphi$, a lower bound on every slack: $r_i - f_i = cP - f_i \ge (c-1)P$, since $f_i \le P_i$."""
     return (_factor(factor) - 1) * positive("level", level)
 
 
 def moving_weight_lipschitz(factor: float, level: float) -> float:
-    r"""The Lipschitz constant of the weights in the last losses, for $\gamma = 0$ or maxima that move no further.
+    r"""The Lipschitz constant of the weights in the last losses, for $\gamma = 0$ or maxima that do not change more.
 
     $$ \|w(f) - w(f')\|_1 \le \frac{c + 1}{(c-1)\varphi} \|f - f'\|_\infty. $$
 
@@ -97,7 +97,7 @@ def moving_weight_bounds(factor: float, tasks: int) -> tuple[float, float]:
 def decayed_deviation(deviations: Vector, decay: float) -> float:
     r"""$\max_{s \le t} \gamma^{t-s} \|f^s - g^s\|_\infty$: how far the maxima of two histories can be apart.
 
-    $\|P(f) - P(g)\|_\infty$ is at most this: a maximum moves by no more than its arguments.
+    $\|P(f) - P(g)\|_\infty$ is at most this, because a maximum changes by at most the change of its arguments.
 
     Args:
         deviations: $\|f^s - g^s\|_\infty$ for $s = 0, \dots, t$.
@@ -115,7 +115,7 @@ def moving_staleness_bound(report_gap: float, movement: float, factor: float, le
 
     Args:
         report_gap: The first norm, the error of the preceding report.
-        movement: The second norm, how far the losses moved in between.
+        movement: The second norm, the change of the losses between the two rounds.
         factor: c.
         level: φ, the smallest of the levels of the report and of the two losses.
     """
@@ -164,7 +164,7 @@ def moving_staleness_of_run(
 def is_gradient_field(jacobian: Vector, tolerance: float = 1e-6) -> bool:
     r"""Whether a vector field of the losses can be a gradient: its Jacobian is symmetric, relative to its size.
 
-    Of $v_i = 1/(r_i - f_i)$ with a frozen reference it is diagonal, hence symmetric: $v = \nabla\Phi$. With
+    For $v_i = 1/(r_i - f_i)$ with a frozen reference it is diagonal, hence symmetric: $v = \nabla\Phi$. With
     $r = c \max_j f_j$ the entry $\partial v_i / \partial f_j = -c v_i^2$ at the largest loss j has no counterpart
     $\partial v_j / \partial f_i = 0$.
     """

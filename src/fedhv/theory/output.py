@@ -1,4 +1,4 @@
-"""What experiments and diagnoses leave in a folder: tables as CSV, figures as PNG and PDF."""
+"""The output of experiments and diagnoses: tables as CSV, figures as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Row = Mapping[str, Any]
 
 
 def folder_for(path: Path) -> Path:
-    """The folder, made if need be."""
+    """The folder; created if it does not exist."""
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path} should be a folder. Found a file; choose another with --out.")
+        raise InputError(f"{path} should be a folder. Found a file. Choose another with --out.")
     return make_folder(path)
 
 
@@ -30,7 +30,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def write_figure(path: Path, make: Callable[[], Figure]) -> list[Path]:
-    """A figure beside `path`, as PNG and PDF; needs matplotlib."""
+    """Write a figure to `path` with the endings .png and .pdf; needs matplotlib."""
     from fedhv.report.figures import drawing
 
     with drawing.drawing():

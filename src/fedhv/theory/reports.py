@@ -1,4 +1,4 @@
-r"""How well a cohort's objective reports know the global losses: the paper's "Objective-Report Analysis"."""
+r"""The error of a cohort's reports as estimates of the global losses: Section A.7, "Objective-Report Analysis"."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def report_size(examples: int, batches: int, batch_size: int) -> int:
 def report_factor(examples: int, size: int) -> float:
     r"""$\gamma_{k,t} = \frac{n_k - b^{\rm rep}}{b^{\rm rep}(n_k - 1)}$, and zero for $n_k = 1$.
 
-    Assumption A.18: what drawing `size` of the client's examples leaves of their dispersion.
+    Assumption A.18: the factor on the examples' dispersion for a report on `size` of them.
     """
     return _without_replacement(whole("examples", examples), whole("size", size, most=examples))
 
@@ -110,7 +110,7 @@ def report_error_bound(
     $$ \Xi_{\rm loss} \le \sum_i \big[ \chi_N(M)\,\omega_i^2 + \tau_i^2 \big]. $$
 
     Zero under full participation with full reports. For one task and independent reports the orthogonal form is
-    an equality; where all clients are equal and err alike the form without is.
+    an equality. The other form is an equality if all clients are equal and have the same report error.
 
     Args:
         loss_spread: $\omega_i$, the spread of the losses between clients.
@@ -126,7 +126,7 @@ def report_error_bound(
 
 
 def report_errors(reports: Vector, losses: Vector) -> np.ndarray:
-    r"""$\|\hat F^t - F(\theta^t)\|_\infty^2$ for every round (and every run, where there are several).
+    r"""$\|\hat F^t - F(\theta^t)\|_\infty^2$ for every round (and every run, if there are several).
 
     Args:
         reports: Server estimates $\hat F^t$, of shape (…, T, m).

@@ -31,7 +31,7 @@ class Staleness:
 
     @property
     def bound(self) -> np.ndarray:
-        """The sum of the two terms, and two, the simplex's diameter, in the first round."""
+        """The sum of the two terms; in the first round it is 2, the diameter of the simplex."""
         total = np.asarray(self.report_term + self.movement_term)
         total[:1] = INITIAL_BOUND
         return total
@@ -45,7 +45,7 @@ def staleness_bound(report_gap: float, movement: float, floor: float) -> float:
 
     Args:
         report_gap: The first norm, the error of the preceding report.
-        movement: The second norm, how far the losses moved in between.
+        movement: The second norm, the change of the losses between the two rounds.
         floor: $\rho_{\rm clip}$.
     """
     return weight_lipschitz(floor) * (nonnegative("report_gap", report_gap) + nonnegative("movement", movement))
@@ -66,17 +66,17 @@ def staleness_of_run(
 ) -> Staleness:
     r"""Measured staleness of a FedHV run and its two-term bound, round by round.
 
-    The ideal weight is $w^{\star,t} = W_{\rho_{\rm clip}}(F(\theta^t); r)$; the floor is inactive
-    in it wherever the reference is safe.
+    The ideal weight is $w^{\star,t} = W_{\rho_{\rm clip}}(F(\theta^t); r)$. Its floor is inactive if the reference
+    is safe.
 
     Args:
         weights: $w^t$ as the run used them, T × m.
-        reports: $\hat F^t$, of which round t+1 made its weights, T × m.
+        reports: $\hat F^t$, which give the weights of round t + 1, T × m.
         losses: $F(\theta^t)$ on all clients' data, T × m.
         reference: $r$.
         floor: $\rho_{\rm clip}$.
         local: Use the lemma's sharper constant $2/\tilde\rho$, with $\tilde\rho$ the smallest stabilised slack
-            at the two ends of each term. The floor's own constant says little where the floor is tiny.
+            at the two ends of each term. The constant of the floor is very large if the floor is tiny.
     """
     r = vector("reference", reference)
     w = vector("weights", weights, size=r.size, least=0)

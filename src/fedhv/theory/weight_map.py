@@ -46,7 +46,7 @@ def weight_second_derivatives(slack: Vector) -> np.ndarray:
 def weight_jacobian_bound(slack: Vector) -> float:
     r"""$\sum_{i,j} |\partial V_i / \partial a_j| \le 2 / a_{\min}$, Eq. (27).
 
-    For equal slacks the sum is $2(1 - 1/m)/a_{\min}$: the bound is approached as the tasks grow in number.
+    For equal slacks the sum is $2(1 - 1/m)/a_{\min}$, which approaches the bound as m grows.
     """
     return float(2 / positive_vector("slack", slack).min())
 
@@ -54,7 +54,7 @@ def weight_jacobian_bound(slack: Vector) -> float:
 def weight_second_derivative_bound(slack: Vector) -> float:
     r"""$\sum_{i,j,k} |\partial^2 V_i / \partial a_j \partial a_k| \le 8 / a_{\min}^2$.
 
-    Eq. (27); approached by equal slacks as the tasks grow in number.
+    Eq. (27); equal slacks approach the bound as m grows.
     """
     return float(8 / positive_vector("slack", slack).min() ** 2)
 
@@ -64,8 +64,8 @@ def weight_lipschitz(floor: float) -> float:
 
     $$ \|W_\rho(z; r) - W_\rho(z'; r)\|_1 \le \frac{2}{\rho} \|z - z'\|_\infty \quad\text{for all } z, z'. $$
 
-    Where all slacks on the segment from $z'$ to $z$ are at least $\tilde\rho$, the same with $\tilde\rho$ in
-    place of the floor.
+    If all slacks on the segment from $z'$ to $z$ are at least $\tilde\rho$, it holds with $\tilde\rho$ in place of the
+    floor.
     """
     return 2 / positive("floor", floor)
 
@@ -95,7 +95,7 @@ def linearisation_bound(losses: Vector, at: Vector, reference: Vector, floor: fl
     $\tilde\rho$ is the smallest slack on the segment from $z'$ to $z$, and must exceed the floor.
     """
     z, z0, r = _unclipped(losses, at, reference, floor)
-    margin = min((r - z).min(), (r - z0).min())  # slacks are affine on the segment: its ends decide
+    margin = min((r - z).min(), (r - z0).min())  # slacks are affine on the segment, so their minima are at its ends
     return float(4 / margin**2 * np.abs(z - z0).max() ** 2)
 
 

@@ -144,7 +144,7 @@ def rate_experiment(
 ) -> tuple[RateCurve, ...]:
     r"""The rate of convergence, measured in three experiments.
 
-    1. Full participation, full reports, full-batch steps, the largest base step that the theorem admits.
+    1. Full participation, full reports, full-batch steps, the largest base step that the theorem allows.
     2. The same with minibatch noise and a base step of $1/\max_i L_i$. The theorem's condition on the base step is
        sufficient, not necessary, and so small that its rate shows only from some hundred thousand rounds on.
     3. That base step with reports on one example per client, with skewed losses, in growing size.

@@ -30,7 +30,7 @@ class Diagnosis:
         margins: One row for every round of the history.
         alternatives: The report-error bound for other cohorts and budgets, at the model where it is largest.
         worst: The round of that model.
-        notes: What is missing, and the origin of the models.
+        notes: Missing data, and the origin of the models.
     """
 
     run: FedHVRun
@@ -78,7 +78,7 @@ class Diagnosis:
         }
 
     def model_rows(self) -> list[dict[str, Any]]:
-        """One row for every measured model, tasks in columns of their own."""
+        """One row per measured model, with one column per task."""
         rows = []
         for model in self.models:
             row: dict[str, Any] = {}
@@ -104,12 +104,12 @@ def diagnose(
 ) -> Diagnosis:
     """Apply the theory to a FedHV run, finished or not.
 
-    Without a replay, only the models in the folder are measured: the start, and the newest two checkpoints. With a
-    replay, the run is computed again, which costs as much as the run, is compared with its history in every round, and
-    is measured in regular intervals.
+    Without a replay, only the models in the folder are measured: the start, and the newest two checkpoints. A replay
+    computes the run again, which costs as much as the run. It is compared with the history in every round and measured
+    at regular intervals.
 
     Args:
-        folder: The run's.
+        folder: The run's folder.
         checkpoints: The stored models to measure: "start", "previous", "newest".
         replayed: Whether to replay the run.
         every: With a replay, the number of rounds between measurements. About twenty models by default.

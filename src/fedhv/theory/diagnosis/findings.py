@@ -40,12 +40,12 @@ class ModelFinding:
         fairness_gap: PFgap.
         loss_spread: $\omega_i(\theta^t)$.
         report_noise: $\tau_i(\theta^t)$.
-        report_error: $\|\hat F^t - F(\theta^t)\|_\infty^2$, of this one run.
+        report_error: $\|\hat F^t - F(\theta^t)\|_\infty^2$ of this run.
         report_error_bound: The bound on its mean, Lemma A.20.
-        report_error_bound_orthogonal: The same for independent clients, which these are: $\tau_i^2/M$.
+        report_error_bound_orthogonal: The bound for independent clients, as in a run: $\tau_i^2/M$.
         staleness: $\|w^t - w^{\star,t}\|_1$.
-        staleness_bound: By the local constant $2/\tilde\rho$.
-        staleness_bound_global: By $2/\rho_{\rm clip}$.
+        staleness_bound: Its bound with the local constant $2/\tilde\rho$.
+        staleness_bound_global: Its bound with $2/\rho_{\rm clip}$.
     """
 
     round: int
@@ -70,7 +70,7 @@ class ModelFinding:
 
     @property
     def smallest_slack(self) -> float:
-        """Over tasks."""
+        """The smallest slack over tasks."""
         return min(self.slack)
 
 
@@ -83,16 +83,16 @@ def examine(
     weights: np.ndarray | None,
     before: np.ndarray | None,
 ) -> ModelFinding:
-    r"""Everything about $\theta^t$.
+    r"""All quantities of the theory at $\theta^t$.
 
     Args:
-        run: Whose model it is.
-        t: The rounds behind it.
-        source: Where it came from.
-        population: The clients' losses there.
+        run: The model's run.
+        t: The number of rounds before the model.
+        source: The origin of the model.
+        population: The clients' losses at the model.
         gradients: $\nabla f_i(\theta^t)$.
-        weights: $w^t$, where known.
-        before: $F(\theta^{t-1})$, where known.
+        weights: $w^t$, if known.
+        before: $F(\theta^{t-1})$, if known.
     """
     r, f = np.array(run.reference), population.losses
     slack = r - f
@@ -104,7 +104,7 @@ def examine(
     tau = population.report_noise(run.report, run.setting.training.batch_size)
     clients, cohort = len(population.sizes), run.setting.federation.participants
     reported = run.reported(t)
-    heard = run.heard(t)
+    labelled = run.labelled_tasks(t)
     stale, local, wide = _staleness(run, t, f, weights, before)
     return ModelFinding(
         round=t,
@@ -120,7 +120,7 @@ def examine(
         fairness_gap=None if gradient is None else proportional_fairness_gap(gradient),
         loss_spread=_floats(omega),
         report_noise=_floats(tau),
-        report_error=None if reported is None else float(np.abs(reported - f)[heard].max() ** 2),
+        report_error=None if reported is None else float(np.abs(reported - f)[labelled].max() ** 2),
         report_error_bound=report_error_bound(omega, tau, clients, cohort),
         report_error_bound_orthogonal=report_error_bound(omega, tau, clients, cohort, orthogonal=True),
         staleness=stale,
@@ -132,7 +132,7 @@ def examine(
 def _staleness(
     run: FedHVRun, t: int, losses: np.ndarray, weights: np.ndarray | None, before: np.ndarray | None
 ) -> tuple[float | None, float | None, float | None]:
-    """Measured, bounded locally, bounded globally."""
+    """The measured staleness, its local bound and its global bound."""
     if weights is None:
         return None, None, None
     measured = float(np.abs(weights - inverse_slack_weights(losses, np.array(run.reference), run.floor)).sum())
@@ -150,7 +150,7 @@ def _staleness(
 
 
 def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str, Any]]:
-    """For every round the server's estimate, and the true slacks at measured models."""
+    """The server's estimated slacks of every round, and the true slacks at measured models."""
     true = {model.round: model for model in models}
     rows = []
     known = {"report": run.reports, "slack": run.slacks, "weights": run.weights}
@@ -169,7 +169,7 @@ def margin_rows(run: FedHVRun, models: Sequence[ModelFinding]) -> list[dict[str,
 
 @dataclass(frozen=True)
 class Alternative:
-    r"""The bound on $\Xi_{\rm loss}$ had the cohort or the reports been larger or smaller.
+    r"""The bound on $\Xi_{\rm loss}$ for another cohort size or report budget.
 
     Attributes:
         cohort: M.
@@ -177,9 +177,9 @@ class Alternative:
         participation_part: $\chi_N(M)\sum_i\omega_i^2$.
         report_part: $\sum_i\tau_i^2$, over M for independent clients.
         bound: Their sum with independent clients.
-        bound_any: Their sum without that.
-        ratio: `bound` relative to the run's own.
-        current: Whether this is the run's own.
+        bound_any: Their sum without independence.
+        ratio: `bound` relative to that of the run.
+        current: Whether cohort and report are those of the run.
     """
 
     cohort: int

@@ -18,10 +18,10 @@ class PopulationLosses:
     r"""The losses of all clients at one model.
 
     Attributes:
-        client_losses: $f_i^{(k)}(\theta)$, N × m; NaN where a client has no label of a task.
+        client_losses: $f_i^{(k)}(\theta)$, N × m; NaN if a client has no label of a task.
         dispersions: $v_{i,k}(\theta)$, N × m.
         sizes: $n_k$.
-        labels: $n_{ki}$, N × m; None where every example has every label.
+        labels: $n_{ki}$, N × m; None if every example has every label.
     """
 
     client_losses: np.ndarray
@@ -42,7 +42,7 @@ class PopulationLosses:
         return np.asarray(np.nanstd(self.client_losses, axis=0))
 
     def report_noise(self, report: ReportBudget, batch_size: int) -> np.ndarray:
-        r"""$\tau_i(\theta)$ under a report budget; where labels are missing, as if reports drew their share of them."""
+        r"""$\tau_i(\theta)$ for a report budget. With missing labels, a report contains its share of them."""
         q = 0 if report == "all" else report
         drawn = np.array([report_size(int(n), q, batch_size) for n in self.sizes])
         if self.labels is None:
@@ -55,12 +55,12 @@ class PopulationLosses:
         return np.asarray(np.sqrt(self._mean(factors * self.dispersions)))
 
     def _mean(self, values: np.ndarray) -> np.ndarray:
-        """Over the clients that have a task."""
+        """The mean over the clients that have a task."""
         return np.asarray(values.mean(axis=0) if self.labels is None else np.nanmean(values, axis=0))
 
 
 class Examiner:
-    """Measures models on the clients' examples, clean and in evaluation mode, as reports do."""
+    """Measures models on the clients' examples, in evaluation mode and without augmentation, like reports."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -88,7 +88,7 @@ class Examiner:
                 squares.index_add_(0, self._owner[part], losses**2)
         size = self._sizes[:, None] if self._labels is None else np.where(self._labels > 0, self._labels, np.nan)
         mean = total.cpu().numpy() / size
-        # A difference of two means may be slightly negative by rounding.
+        # Rounding may make a difference of two means slightly negative.
         dispersion = np.maximum(squares.cpu().numpy() / size - mean**2, 0.0)
         return PopulationLosses(mean, dispersion, self._sizes, self._labels)
 

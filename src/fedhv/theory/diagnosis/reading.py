@@ -28,24 +28,24 @@ from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, unknown
 
 SOURCES = ("start", "previous", "newest")
-"""The models that a run folder knows: θ⁰ from the seed, and the pair of checkpoints (or the final model)."""
+"""The models of a run folder: θ⁰ from the seed, and the two checkpoints (or the final model)."""
 
 
 @dataclass(frozen=True)
 class FedHVRun:
-    r"""A run of FedHV with its problem. Row t of an array is of round t + 1: it holds what is known at $\theta^t$.
+    r"""A run of FedHV with its problem. Row t of an array belongs to round t + 1, which starts at $\theta^t$.
 
     Attributes:
-        record: As its folder has it.
-        folder: Where it is.
-        setting: What it did.
-        problem: The setting's, divided among its clients.
+        record: The content of its folder.
+        folder: Its folder.
+        setting: Its setting.
+        problem: The setting's problem.
         reference: r.
         reports: $\hat F^t$.
         slacks: $r - \hat F^t$.
         weights: $w^t$.
-        floored: How many slacks were below $\rho_{\rm clip}$.
-        notes: What is missing from the folder.
+        floored: The number of slacks below $\rho_{\rm clip}$.
+        notes: Data that the folder lacks.
     """
 
     record: Run
@@ -61,7 +61,7 @@ class FedHVRun:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the tasks."""
         return tuple(task.name for task in self.problem.tasks)
 
     @property
@@ -77,12 +77,12 @@ class FedHVRun:
 
     @property
     def rounds(self) -> int:
-        """How many are in the history."""
+        """The number of rounds in the history."""
         return len(self.weights)
 
     @property
     def finished(self) -> bool:
-        """Whether the history is as long as the run was to be."""
+        """Whether the history has all rounds of the run."""
         return self.rounds >= self.setting.training.rounds
 
     @cached_property
@@ -93,27 +93,27 @@ class FedHVRun:
         return State(theta, torch.full((m,), 1 / m))
 
     def reported(self, t: int) -> np.ndarray | None:
-        r"""$\hat F^t$, where the history has it."""
+        r"""$\hat F^t$, if the history has it."""
         return self.reports[t] if 0 <= t < self.rounds else None
 
-    def heard(self, t: int) -> np.ndarray:
-        """Which tasks some client of round t + 1's cohort has labels of."""
+    def labelled_tasks(self, t: int) -> np.ndarray:
+        """The tasks for which some client in the cohort of round t + 1 has labels."""
         there = np.ones(len(self.tasks), bool)
         there[list(self.record.rounds[t].absent) if 0 <= t < self.rounds else []] = False
         return there
 
     def used_weights(self, t: int) -> np.ndarray | None:
-        """$w^t$, where the history has it."""
+        """$w^t$, if the history has it."""
         return self.weights[t] if 0 <= t < self.rounds else None
 
 
 def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | None = None) -> FedHVRun:
-    """A run of FedHV, finished or going on.
+    """A run of FedHV, finished or not.
 
     Args:
         folder: The run's folder.
         data: The folder of the datasets.
-        problem: The run's problem, where it was one of your own.
+        problem: The run's problem, if it is your own.
     """
     run = read_run(folder)
     setting = setting_from_tables({key: value for key, value in run.table("setting").items() if key != "methods"})
@@ -121,13 +121,13 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
     _check_rounds(run, folder)
     notes += _incidents(rounds)
     if (folder / HISTORY).read_bytes()[-1:] != b"\n":
-        notes.append(f"The last line of {HISTORY} was cut short: only rounds 1 to {len(rounds)} are known.")
+        notes.append(f"The last line of {HISTORY} is incomplete: only rounds 1 to {len(rounds)} are known.")
     reference = run.reference
     if reference is None:
         raise InputError(f"{folder / REFERENCE} is missing: without the reference there are no slacks.")
     if problem is None and setting.benchmark == "given":
         raise InputError(
-            f"The run in {folder} is on a problem of your own, which its folder does not hold. "
+            f"The run in {folder} has a problem of your own, which is not stored in the folder. "
             "Diagnose it in Python: fedhv.theory.diagnosis.diagnose(folder, problem=…)."
         )
     divided = problem if problem is not None else resolve(setting, data=data)[1]
@@ -155,19 +155,17 @@ def _check_rounds(run: Run, folder: Path) -> None:
         raise InputError(f"{folder} has no finished round: {HISTORY} is missing or empty.")
     for expected, round in enumerate(run.rounds, start=1):
         if round.number != expected:
-            raise InputError(
-                f"{folder / HISTORY}: round {expected} is missing; round {round.number} stands in its place."
-            )
+            raise InputError(f"{folder / HISTORY}: expected round {expected}, found round {round.number}.")
         for what, values in (("report", round.report), ("slack", round.slack)):
             if values is None or len(values) != len(round.weights):
                 raise InputError(
                     f"The run in {folder} ({run.method}) has no {what} in round {expected} of its history. "
-                    "Only FedHV's rounds can be diagnosed: they carry reports, slacks and weights."
+                    "Only FedHV's rounds can be diagnosed, because they have reports, slacks and weights."
                 )
 
 
 def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[str]:
-    """Where clients differ from what the theory assumes: labels that are missing, clients that do not count alike."""
+    """Notes on deviations from the theory's assumptions: missing labels, clients with different shares."""
     notes = []
     if problem.train.labelled is not None:
         names, held = [task.name for task in problem.tasks], problem.clients.indices
@@ -179,27 +177,27 @@ def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[s
         without = [sum(i in round.absent for round in rounds) for i in range(len(names))]
         gone = ", ".join(f"'{name}' in {n} rounds" for name, n in zip(names, without, strict=True) if n)
         if gone:
-            notes.append(f"Tasks that no client of the cohort had, so that their last report counted: {gone}.")
+            notes.append(f"Tasks without labels in the cohort, whose last report was used: {gone}.")
     unequal = {key: getattr(setting.federation, key) for key in ("average", "select")}
     if unequal != {"average": "clients", "select": "uniform"}:
         chosen = ", ".join(f'{key} = "{value}"' for key, value in unequal.items())
-        notes.append(f"Losses measured here count all clients alike, the run's reports do not ({chosen}).")
+        notes.append(f"The measured losses give all clients equal shares, the run's reports do not ({chosen}).")
     return notes
 
 
 def _incidents(rounds: Sequence[Round]) -> list[str]:
-    """Notes for the reader: a reference that was too low or was raised, clients that were left out."""
+    """Notes on a reference that was too low or was raised, and on refused replies."""
     watched = [round for round in rounds if round.watch]
     notes = []
     if watched:
         lowest = min(breach.slack for round in watched for breach in round.watch)
         notes.append(
-            f"The reference watch found {len(watched)} rounds with too little slack, first round {watched[0].number}, "
+            f"The watch found {len(watched)} rounds with too little slack, first round {watched[0].number}, "
             f"lowest slack {lowest:.4g}: calibrate with a larger margin."
         )
     raised = [str(round.number) for round in rounds if round.raised is not None]
     if raised:
-        notes.append(f"The reference was raised in round {', '.join(raised)}; measured here is against the first one.")
+        notes.append(f"The reference was raised in round {', '.join(raised)}; the diagnosis uses the first one.")
     out = sum(len(round.refused) for round in rounds)
     if out:
         notes.append(f"{out} replies were left out: the bounds on reports assume that the whole cohort answers.")

@@ -16,7 +16,7 @@ from fedhv.support.errors import FedHVError, InputError
 from fedhv.theory.diagnosis.reading import FedHVRun
 
 TOLERANCE = 1e-2
-"""The tolerance for rounding differences between machines, which training amplifies. Larger ones are another run."""
+"""The tolerance for rounding differences between machines, which training amplifies. Larger ones are an error."""
 
 
 def engine_of(run: FedHVRun, device: str = "auto") -> tuple[Choice, list[str]]:
@@ -27,11 +27,11 @@ def engine_of(run: FedHVRun, device: str = "auto") -> tuple[Choice, list[str]]:
     try:
         return choose_engine(asked["engine"], asked["device"], asked["precision"]), []
     except InputError as error:
-        return choose_engine(device=device), [f"Replayed on another machine than the run's: {error}"]
+        return choose_engine(device=device), [f"The replay does not use the run's machine: {error}"]
 
 
 def replay(run: FedHVRun, engine: Engine) -> Iterator[tuple[int, State, float]]:
-    """(t, the state after t rounds, how far the replay has differed from the history so far), t = 0 … T."""
+    """(t, the state after t rounds, the largest difference from the history so far), t = 0 … T."""
     method = with_reference(make_method(run.record.method, run.record.parameters), run.reference)
     plan = replace(run.setting.plan(method, run.record.seed, rounds=run.rounds), evaluate_every=0)
     differs = 0.0

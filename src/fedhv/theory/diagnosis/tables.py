@@ -14,7 +14,7 @@ MOST_MODELS = 9
 
 
 def models_table(found: Diagnosis) -> Table:
-    """The measured models, each in a column of its own."""
+    """The measured models, one per column."""
     run, models = found.run, list(found.models)
     if len(models) > MOST_MODELS:
         step = (len(models) - 1) / (MOST_MODELS - 1)
