@@ -237,7 +237,7 @@ def spoil(folder, how):
         ("no config", "has no run: config.toml is missing"),
         ("other config", "should have `run.method` and `run.seed`"),
         ("no history", "has no finished round: history.jsonl is missing or empty"),
-        ("gap", "round 3 is missing"),
+        ("gap", "expected round 3, found round 4"),
         ("no reference", "reference.toml is missing"),
         ("no report", "has no report in round 1"),
         ("own problem", "diagnose\\(folder, problem=…\\)"),
