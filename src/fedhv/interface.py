@@ -66,7 +66,7 @@ def run(
         rounds: The number of rounds, instead of the setting's.
         out: The run's folder; nothing is written without one.
         engine: "auto", an engine's name, or a `Choice` that makes an engine.
-        device: "auto", "cpu" or "cuda".
+        device: "auto", "cpu", "cuda", or "mps" (Apple's GPU).
         precision: "auto", "float32", "tf32" or "bf16".
         reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
             Without one it is calibrated first.

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from waiting import HANG, wait_until
 
 import fedhv
+from fedhv.flower.processes import Processes
 from flower.watching import LOOPBACK, MARK, listening, marked, one
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -291,3 +292,9 @@ def test_a_command_that_hangs_is_ended_and_said(mark, tmp_path):
     with pytest.raises(fedhv.support.errors.FedHVError, match=r"did not end within 0\.2 s"):
         processes.ask([sys.executable, "-c", SLEEP], 0.2)
     assert nothing_is_left(mark)
+
+
+def test_a_system_without_groups_of_processes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "killpg")
+    with pytest.raises(fedhv.InputError, match="which Windows does not have"):
+        Processes({}, tmp_path)

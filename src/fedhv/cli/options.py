@@ -14,7 +14,7 @@ from fedhv.support.errors import InputError
 
 SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
 EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, or mps (Apple's GPU).")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change the setting: section.key=value. May be repeated.")

@@ -15,6 +15,7 @@ from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.problem.labels import labels_at
 from fedhv.problem.metrics import measure
+from fedhv.problem.parameters import arithmetic_device
 from fedhv.problem.problem import Examples, Problem
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
@@ -36,7 +37,7 @@ class Engine(ABC):
             name = type(self).__name__.lower()
             raise InputError(f"The engine '{name}' computes in {' or '.join(self.precisions)}. Found '{precision}'.")
         self.problem = problem
-        self.device = torch.device(device)
+        self.device = arithmetic_device(device)
         self.precision = precision
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = precision != "float32"

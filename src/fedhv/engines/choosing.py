@@ -84,10 +84,12 @@ def choose_device(name: str = "auto") -> torch.device:
         device: torch.device | None = torch.device(name)
     except RuntimeError:
         device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu' or 'cuda'.")
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise InputError(f"Unknown device '{name}'. Use 'auto', 'cpu', 'cuda' or 'mps'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("The device should be available. Found 'cuda', but torch finds no GPU. Use --device cpu.")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError("The device should be available. Found 'mps', but torch finds no Apple GPU. Use --device cpu.")
     return device
 
 
@@ -109,6 +111,12 @@ def choose_engine(
         name, reason = _fastest(where, problem, plan)
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
+    if where.type == "mps" and name != "sequential":
+        raise InputError(
+            f"The device 'mps' should have the engine 'sequential'. Found '{name}'. Use --engine sequential."
+        )
+    if where.type == "mps" and precision not in ("auto", "float32"):
+        raise InputError(f"The device 'mps' computes in float32. Found '{precision}'. Use --precision float32.")
     if precision == "auto":
         precision = "tf32" if where.type == "cuda" else "float32"
     obstacle = None
@@ -146,6 +154,8 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Workload | Non
     clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
     if device.type == "cuda":
         return "stacked", f"a GPU{clients}"
+    if device.type == "mps":
+        return "sequential", "Apple's GPU"
     cores = usable_cores()
     if cores == 1:
         return "sequential", "one core"

@@ -1,33 +1,31 @@
 """The state of a ServerApp for the process that started it: running, ended or killed.
 
-The ServerApp holds a lock on `running`. The system releases the lock when the process ends for any reason. The result
-is in `outcome.json`.
+The ServerApp holds the lock `running.lock`. The system releases the lock when the process ends for any reason. The
+result is in `outcome.json`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from fedhv.support.errors import FedHVError
 from fedhv.support.files import write_atomic
 
-RUNNING, OUTCOME, MESSAGES = "running", "outcome.json", "messages"
+RUNNING, LOCK, OUTCOME, MESSAGES = "running", "running.lock", "outcome.json", "messages"
 
 
 @contextmanager
 def reporting(folder: Path) -> Iterator[None]:
     """On the server: hold the lock, and write the outcome."""
-    # It is locked before it gets its name: if it exists and is unlocked, the server has ended.
-    unnamed = folder / f".{RUNNING}-{os.getpid()}"
-    with unnamed.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        os.replace(unnamed, folder / RUNNING)
+    # `running` is made under the lock: if it exists and the lock is free, the server has ended.
+    with FileLock(folder / LOCK):
+        (folder / RUNNING).touch()
         try:
             yield
         except FedHVError as error:
@@ -78,9 +76,9 @@ class Control:
         """Whether the server has ended without an outcome."""
         if not self.started():
             return False
-        with (self.folder / RUNNING).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return False
+        try:
+            with FileLock(self.folder / LOCK, blocking=False):
+                pass
+        except Timeout:
+            return False
         return self.outcome() is None

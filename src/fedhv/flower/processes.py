@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from fedhv.support.errors import FedHVError
+from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.signals import deferred_signals
 
 GRACE = 5.0
@@ -37,6 +37,8 @@ class Processes:
     """
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
+        if not hasattr(os, "killpg"):
+            raise InputError("This command needs groups of processes, which Windows does not have. Use Linux or WSL.")
         self.logs, self.mark = logs, uuid.uuid4().hex
         self.environment = {**environment, MARK: self.mark}
         self.running: dict[str, subprocess.Popen[bytes]] = {}

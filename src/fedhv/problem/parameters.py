@@ -22,11 +22,26 @@ from fedhv.problem.dropout import Draws
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.norms import AveragedNorm, apply_norm, norm_note
 from fedhv.problem.pooling import with_fast_pooling
-from fedhv.problem.trees import Inputs, arguments
+from fedhv.problem.trees import Inputs, arguments, tree_map
 from fedhv.support.errors import InputError
 
 ModuleSlot = tuple[dict[str, Any], str]
 """A module's dictionary of parameters and a name in it. During a call it contains a view of θ."""
+
+
+FLOAT32_ONLY = ("mps",)
+"""Devices without double precision."""
+
+
+def arithmetic_device(device: torch.device | str) -> torch.device:
+    """Where vectors, sums and examples are, for models that are computed on a device."""
+    device = torch.device(device)
+    return torch.device("cpu") if device.type in FLOAT32_ONLY else device
+
+
+def moved(inputs: Inputs, device: torch.device) -> Inputs:
+    """Inputs or outputs on another device."""
+    return tree_map(lambda leaf: leaf.to(device), inputs)
 
 
 @dataclass(frozen=True)
@@ -234,6 +249,8 @@ class Network:
                     f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
                 )
         self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
+        # Apple's GPU has no double precision, which sums over examples need: it computes only the model's passes.
+        self._away = torch.device(device) if torch.device(device).type in FLOAT32_ONLY else None
         self._draws: bool | None = None
         self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
         if self.layout.d == 0:
@@ -259,6 +276,8 @@ class Network:
             self.module.train(training)
         for layer in self._norms:
             layer.fresh = None
+        if self._away is not None:
+            theta, inputs = theta.to(self._away), moved(inputs, self._away)
         parameters = self.layout.unflatten(theta)
         # If a model draws nothing in its first training pass, later calls are not intercepted; that saves a tenth of a
         # small step.
@@ -279,11 +298,12 @@ class Network:
             raise InputError(
                 f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."
             )
-        return list(outputs)
+        return list(outputs) if self._away is None else [moved(each, torch.device("cpu")) for each in outputs]
 
     def statistics(self) -> Tensor:
         """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
-        return torch.cat([each for layer in self._norms for each in layer.statistics()])
+        found = torch.cat([each for layer in self._norms for each in layer.statistics()])
+        return found if self._away is None else found.cpu()
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """The module's state dict with the values of θ. A parameter that several modules share has several names."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedhv.problem.counter import keys
 from fedhv.problem.labels import Holding, example_losses, example_scores, holding, label_counts, labels_at
-from fedhv.problem.parameters import Network
+from fedhv.problem.parameters import Network, arithmetic_device
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.problem.trees import tree_map
@@ -52,8 +52,8 @@ class Client(Worker):
 
     def __init__(self, problem: Problem, device: torch.device | str = "cpu") -> None:
         self.problem = problem
-        self.device = torch.device(device)
-        self.network = Network(problem.model, len(problem.tasks), problem.heads, self.device, problem.norm)
+        self.device = arithmetic_device(device)
+        self.network = Network(problem.model, len(problem.tasks), problem.heads, device, problem.norm)
         self.layout = replace(self.network.layout, partial=problem.missing_labels or problem.train.labelled is not None)
         self.entries = Entries.of(self.layout, self.device)
         self._holdings: dict[int, Holding] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import tempfile
@@ -97,37 +96,19 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-_locks: set[int] = set()
-"""Descriptors of the locks that this process holds."""
-
-
-def _leave_locks() -> None:
-    """Called in a forked process: release the parent's locks, which would otherwise survive the parent."""
-    for handle in _locks:
-        os.close(handle)
-    _locks.clear()
-
-
-os.register_at_fork(after_in_child=_leave_locks)
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes. The lock ends with the process."""
+    """Lock a folder against other processes. The lock ends with the process, also where workers outlive it."""
+    from filelock import FileLock, Timeout  # it takes as long to import as all commands that lock nothing
+
+    lock = FileLock(folder / ".lock", blocking=False, mode=0o644)
     try:
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"Another process is using {folder}. Wait for it, or choose another folder.") from None
     except OSError as error:
-        raise InputError(f"The folder {folder} cannot be written: {error.strerror or error}.") from None
-    _locks.add(handle)
+        raise InputError(f"The folder {folder} cannot be locked: {error.strerror or error}.") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"Another process is using {folder}. Wait for it, or choose another folder.") from None
-        except OSError as error:
-            raise InputError(f"The folder {folder} cannot be locked: {error.strerror or error}.") from None
         yield
     finally:
-        if handle in _locks:
-            _locks.discard(handle)
-            os.close(handle)
+        lock.release()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -34,8 +35,8 @@ Answer = Callable[[Any], Any]
 
 
 def can_fork() -> bool:
-    """Whether the system can fork, so that workers inherit the program's memory."""
-    return "fork" in multiprocessing.get_all_start_methods()
+    """Whether workers can be forked, so that they inherit the program's memory. macOS' libraries do not survive it."""
+    return sys.platform != "darwin" and "fork" in multiprocessing.get_all_start_methods()
 
 
 # --- in the parent process --------------------------------------------------------------------------------
