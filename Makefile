@@ -1,13 +1,13 @@
-# `make demo` and `make test` set up everything they need in .venv, from nothing but Python 3.11+ and make.
+# `make demo` and `make test` set up .venv with all packages. They need only Python 3.11+ and make.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# What must stay covered: the method, the client, the engines, who holds what, what is kept and counted.
+# The core, which needs 95 % coverage: methods, client, engines, partition, checkpoints and traffic.
 CORE   := src/fedhv/problem/*,src/fedhv/protocol/*,src/fedhv/methods/*,src/fedhv/engines/*,src/fedhv/runs/checkpoint.py
 
-# Triton kernels and what launches them run on a GPU alone; benchmarks/gpu_kernels.py checks them there.
+# Triton kernels and their launcher run only on a GPU; benchmarks/gpu_kernels.py checks them there.
 ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
           src/fedhv/engines/kernels/launch.py
 
@@ -20,7 +20,7 @@ help:
 	@echo "make docs      the documentation, into site/"
 	@echo "make package   wheel and sdist, into dist/"
 	@echo "make lint      ruff, mypy and the layers of imports"
-	@echo "make format    let ruff format the code"
+	@echo "make format    format the code with ruff"
 	@echo "make clean     remove the environment and caches"
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
@@ -31,14 +31,14 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	@echo "Adding what tests and documentation need (a minute or two) ..."
+	@echo "Adding the packages for tests and documentation (a minute or two) ..."
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
 demo: $(VENV)/.runtime
 	@$(BIN)/fedhv compare digits --seeds 0 --out runs/demo
 	@$(BIN)/fedhv report runs/demo --no-figures --quiet
-	@echo "Its page, to open in a browser: runs/demo/report/index.html"
+	@echo "The page of the study, to open in a browser: runs/demo/report/index.html"
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2

@@ -1,8 +1,8 @@
-"""Where a client's local steps spend their time on a CPU: torch's operators, by their share.
+"""The time of a client's local steps on a CPU, by torch operator.
 
     python benchmarks/cpu_profile.py --settings multimnist,cifar10-mnist-b
 
-One thread, as a worker has it. Random images: the arithmetic does not depend on what they show.
+One thread, as in a worker. Random images: the time does not depend on their content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN = 12
 
 
 def measure(name: str, repeat: int) -> None:
-    """Print the operators of one client's K steps, which take the most of them first."""
+    """Print the operators of one client's K steps, the slowest first."""
     setting = load_setting(name)
     problem = random_problem(setting, test=64)
     method = setting.method("uniform")

@@ -3,9 +3,9 @@
     python benchmarks/frameworks.py [--settings multimnist,cifar10-mnist-b] [--rounds 9] [--cache FOLDER]
 
 All use the same model, examples, cohort size, steps and torch. pfl-research runs in its best configuration, one
-process for every core, images and weights channels last, the examples normalised and resident. Flower runs twice:
-tuned in the same way, and as its first tutorial has it (NCHW, a DataLoader and a new model for every client). Their
-environments are made in the cache folder on first use, apart from this project's.
+process per core, images and weights channels last, the examples normalised and in memory. Flower runs twice: tuned in
+the same way, and as in its first tutorial (NCHW, a DataLoader and a new model for every client). Their environments are
+created in the cache folder at first use, separate from this project's.
 """
 
 from __future__ import annotations

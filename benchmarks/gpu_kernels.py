@@ -59,18 +59,18 @@ def as_taps(w: Tensor, bf16: bool | None = None) -> Tensor:
 
 
 def error(got: Tensor, expected: Tensor) -> float:
-    """Relative, in the norm."""
+    """The relative error in the norm."""
     return float((got.double() - expected.detach()).norm() / expected.detach().norm())
 
 
 def exact(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
-    """What torch's layers give, client after client, before pooling."""
+    """The result of torch's layers, client by client, before pooling."""
     bs = [None] * len(x) if b is None else list(b)
     return torch.stack([F.conv2d(x[i], w[i], bs[i], geometry.stride, geometry.padding) for i in range(len(x))])
 
 
 def chosen(full: Tensor, which: Tensor) -> Tensor:
-    """Of every 2×2 window the place that a kernel took for the largest (0 … 3); 0 where ReLU let nothing through."""
+    """The position (0 … 3) that a kernel chose as the maximum of every 2×2 window; 0 where ReLU gives zero."""
     rows, columns = which.shape[2:4]
     windows = full[..., : 2 * rows, : 2 * columns].unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2))
     windows = windows.movedim(-3, -2).flatten(-2)  # n × B × O × rows × columns × 4
@@ -117,7 +117,7 @@ def check_norms() -> None:
 
 
 def check_nan() -> None:
-    """What is not a number stays so through fused pooling and ReLU, where it does in torch's layers and only there."""
+    """Fused pooling and ReLU give NaN exactly where torch's layers do."""
     geometry, groups = Geometry(1, 1, 2), 4
     x, w, b = tensors(2, 3, 64, 8, 64, 3, True)
     x[1, 2, 5, 3, 3] = torch.nan
@@ -131,7 +131,7 @@ def check_nan() -> None:
 
 
 def tune_norm(n: int, B: int, C: int, side: int, groups: int) -> None:
-    """Microseconds of GroupNorm and its way back by tile sizes, in bfloat16."""
+    """Microseconds of GroupNorm, forward and backward, by tile sizes, in bfloat16."""
     x = torch.randn(n, B, side, side, C, device="cuda").bfloat16().permute(0, 1, 4, 2, 3)
     gamma, beta = torch.randn(n, C, device="cuda"), torch.randn(n, C, device="cuda")
     y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)

@@ -1,9 +1,9 @@
-"""The same rounds with less and less GPU memory: what the engine says, and whether the numbers stay.
+"""The same rounds with decreasing GPU memory: the engine's messages, and whether the numbers stay the same.
 
     PYTHONPATH=src python3 benchmarks/gpu_memory.py cifar10-mnist-b --methods fedhv,fedcmoo --gib 1,0.6,0.4
 
-Memory is really short for torch: its allocator refuses what is over the limit, as it would on a smaller GPU. Dropout is
-left out, since what it draws depends on how many clients are computed at once.
+Torch's allocator refuses memory above the limit, as on a smaller GPU. The model has no dropout, so that all differences
+are rounding errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Outcome:
-    """What some rounds came to."""
+    """The result of some rounds."""
 
     model: torch.Tensor
     report: torch.Tensor | None
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def without_dropout(problem: Problem) -> Problem:
-    """The same problem, its model without chance."""
+    """The same problem with a model without dropout."""
 
     def model() -> nn.Module:
         module = problem.model()
@@ -52,7 +52,7 @@ def without_dropout(problem: Problem) -> Problem:
     return replace(problem, model=model)
 
 
-def play(setting: Setting, problem: Problem, name: str, count: int, precision: str) -> Outcome:
+def run_rounds(setting: Setting, problem: Problem, name: str, count: int, precision: str) -> Outcome:
     """Some rounds and an evaluation, from a new engine."""
     method = setting.method(name)
     if isinstance(method, FedHV):
@@ -78,7 +78,7 @@ def farthest(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def limited(gib: float | None) -> float:
-    """Give back everything and allow so much; what is kept all the same, in GiB."""
+    """Free all memory and set the limit; returns the memory that is still reserved, in GiB."""
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -107,7 +107,7 @@ def main() -> None:
             limit = "no limit" if gib is None else f"at most {gib:g} GiB"
             name = f"{setting.name} {method}, {limit}, {kept:.2f} GiB kept from before"
             try:
-                outcome = play(setting, problem, method, arguments.rounds, arguments.precision)
+                outcome = run_rounds(setting, problem, method, arguments.rounds, arguments.precision)
             except FedHVError as error:
                 print(f"{name}: {error}", flush=True)
                 continue

@@ -1,12 +1,12 @@
-"""Milliseconds of a round for the architectures that users bring: one client after the other, and stacked.
+"""Milliseconds of a round for common architectures: one client after the other, and stacked.
 
     PYTHONPATH=src python3 benchmarks/gpu_models.py --out models.jsonl
     PYTHONPATH=src python3 benchmarks/gpu_models.py --models gru,lstm --variants stacked:tf32:eager
     PYTHONPATH=src python3 benchmarks/gpu_models.py --device cpu --tiny
 
 The models are those of the tests (tests/engines/zoo.py), at a realistic size. Ten clients take ten steps each with
-minibatches of 32 random examples. With `--out` every measurement is a line of a file, and what it holds already is not
-measured again. Architectures whose package is not installed are skipped.
+minibatches of 32 random examples. With `--out` every measurement is a line of a file, and existing measurements are not
+repeated. Architectures whose package is not installed are skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODELS = (
     "tied", "bags", "perceptron",
 )  # fmt: skip
 WARM_UP = 2
-"""Rounds before the first that counts."""
+"""The number of warm-up rounds."""
 Record = dict[str, Any]
 
 
@@ -114,7 +114,7 @@ def table(records: Sequence[Record], variants: Sequence[str]) -> Iterator[str]:
 
 
 def read(path: Path | None) -> list[Record]:
-    """What was measured before; a last line that was cut off is not."""
+    """The earlier measurements, without an incomplete last line."""
     records = []
     for line in path.read_text().splitlines() if path is not None and path.exists() else []:
         try:

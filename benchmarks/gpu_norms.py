@@ -2,8 +2,9 @@
 
     python benchmarks/gpu_norms.py
 
-A small residual network with BatchNorm, made-up images, clients of different sizes. Prints, for every policy, how far
-the two engines' models are apart after a few rounds relative to how far they moved, and fails above 1 %.
+A small residual network with BatchNorm, random images, clients of different sizes. Prints, for every policy, the
+distance between the two engines' models after a few rounds, relative to their distance from the start.
+Fails above 1 %.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Residual(nn.Module):
 
 
 def problem(norm: str) -> Problem:
-    """Clients with noise and labels that follow from it."""
+    """Clients with random images, and labels that are functions of them."""
     generator = torch.Generator().manual_seed(0)
     clients = []
     for n in SIZES:
@@ -68,7 +69,7 @@ def model(engine: Engine) -> tuple[Tensor, Tensor]:
 
 
 def main() -> int:
-    """Compare; the exit status says whether all agree."""
+    """Compare; the exit status is 1 if a policy disagrees."""
     device, worst = choose_device(), 0.0
     print(f"{'norm':9}apart after {PLAN.rounds} rounds, relative to the distance moved ({device})")
     for norm in ("frozen", "local", "average", "group"):

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/gpu_round.py cifar10-mnist-b --variants tf32:compiled:1,tf32:eager:10
 
-Without the datasets, random images of the same shape stand in: the arithmetic does not depend on what they show.
+Without the datasets, random images of the same shape are used: the time does not depend on their content.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedhv.simulation.rounds import FinishedRound, initial_state, rounds, simula
 
 
 def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
-    """The kernels that take the time, and how busy the GPU is."""
+    """The slowest kernels, and the fraction of time in which the GPU is busy."""
     kernels = [e for e in profiler.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
     total = sum(e.self_device_time_total for e in kernels) / 1e6
     print(f"    GPU busy {total * 1e3:.1f} of {seconds * 1e3:.1f} ms", flush=True)
@@ -47,7 +47,7 @@ def measure(
     plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
     began = time.perf_counter()
 
-    def play() -> Iterator[tuple[int, FinishedRound]]:
+    def run_rounds() -> Iterator[tuple[int, FinishedRound]]:
         states = [initial_state(engine, chosen, plan.seed) for plan in plans]
         population = len(problem.clients)
         return simulate_together(
@@ -57,7 +57,7 @@ def measure(
     times: list[float] = []
     first = None
     last = None
-    for i, finished in play():
+    for i, finished in run_rounds():
         if i:
             continue
         torch.cuda.synchronize()
@@ -72,7 +72,7 @@ def measure(
     if profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             began = time.perf_counter()
-            for _, finished in play():
+            for _, finished in run_rounds():
                 if finished.number == setting.evaluation.every - 1:
                     break
             torch.cuda.synchronize()
@@ -81,7 +81,7 @@ def measure(
     if full:
         torch.cuda.synchronize()
         began = time.perf_counter()
-        for _ in play():
+        for _ in run_rounds():
             pass
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began

@@ -2,9 +2,9 @@
 
     python benchmarks/memory_map.py [--gigabytes 4] [--rounds 20] [--engine sequential] [--folder FOLDER]
 
-Writes a file of random inputs, makes a problem of it with 1,000 clients whose rows lie all over the file, trains two
-tasks with FedHV, and prints the resident memory of all processes: anonymous memory, and pages of files that are mapped.
-Before that it makes a problem of twelve clients' arrays in memory and prints what that adds to them.
+Writes a file of random inputs, makes a problem with 1,000 clients whose rows are spread over the file, trains two tasks
+with FedHV, and prints the resident memory of all processes: anonymous memory, and pages of mapped files. Before that it
+makes a problem from twelve clients' arrays in memory and prints the additional memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Net(nn.Module):
 
 
 def write(path: Path, rows: int) -> list[np.ndarray]:
-    """Rows of random numbers on disk; which of the first two is larger, and their difference, are the targets."""
+    """Rows of random numbers on disk. The targets are which of the first two is larger, and their difference."""
     rng = np.random.default_rng(0)
     first = np.empty((rows, 2), np.float32)
     base = rng.standard_normal((BLOCK, FEATURES), dtype=np.float32)
@@ -59,7 +59,7 @@ def write(path: Path, rows: int) -> list[np.ndarray]:
 
 
 def resident() -> dict[str, int]:
-    """MB that this process and its workers hold: together, of their own, and as pages of mapped files."""
+    """The MB of this process and its workers: in total, anonymous, and as pages of mapped files."""
     total = {"VmRSS": 0, "RssAnon": 0, "RssFile": 0}
     for process in (os.getpid(), *(worker.pid for worker in multiprocessing.active_children())):
         for line in Path("/proc", str(process), "status").read_text().splitlines():
@@ -70,13 +70,13 @@ def resident() -> dict[str, int]:
 
 
 def highest() -> int:
-    """MB that this process has held at most since its start."""
+    """The peak MB of this process since its start."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
 
 class Peak(Observer):
-    """Keeps the largest resident memory that was seen after a round."""
+    """Keeps the largest resident memory after any round."""
 
     def __init__(self) -> None:
         self.most = resident()
@@ -86,7 +86,7 @@ class Peak(Observer):
 
 
 def in_memory(rows: int = 60_000, clients: int = 12) -> None:
-    """What a problem adds to its clients' arrays, while it is made and afterwards."""
+    """The memory of a problem in addition to its clients' arrays, during its construction and afterwards."""
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
         parts = []

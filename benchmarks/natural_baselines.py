@@ -1,6 +1,6 @@
 """Baselines of a benchmark with natural clients, and the table of results/natural.
 
-python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # what is there is not run again
+python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # existing runs are not repeated
 python benchmarks/natural_baselines.py table star --out results/natural/star
 """
 
@@ -16,7 +16,7 @@ from fedhv.runs.baselines import run_baseline
 SEEDS = (0, 42, 2026)
 BASELINES = ("local", "pooled")
 RATES = {"star": {"pooled": 0.1}}
-"""Where `local_lr` was chosen for a baseline; otherwise it is that of `uniform`."""
+"""The `local_lr` of baselines for which one was chosen; the others use that of `uniform`."""
 METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
 
 

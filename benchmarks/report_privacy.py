@@ -1,8 +1,8 @@
-"""What differential privacy of the reports does to the report error Ξ, to the weights and to the accuracies.
+"""The effect of differentially private reports on the report error Ξ, the weights and the accuracies.
 
-FedHV on the embedded benchmark, 20 clients, 5 of them in every round, full reports. F(θᵗ) is computed beside the run
-from all clients' examples, so that Ξ = max_t E‖F̂ᵗ − F(θᵗ)‖²_∞ is measured, the mean taken over seeds; beside it stands
-the error's mean over all rounds, which few seeds suffice for. mσ²/M is what the noise alone may add to either.
+FedHV on the embedded benchmark, 20 clients, 5 of them in every round, full reports. F(θᵗ) is computed in every round
+from all clients' examples, so Ξ = max_t E‖F̂ᵗ − F(θᵗ)‖²_∞ is measured, as a mean over seeds. The table also has the mean
+error over all rounds, which needs fewer seeds. The noise adds at most mσ²/M to each of them.
 
     python benchmarks/report_privacy.py > results/privacy/report-error.txt
 """
@@ -29,7 +29,7 @@ LEVELS = (None, 0.02, 0.1, 0.5, 2.0, 8.0)
 
 
 class Measured(PrivateReports):
-    """Computes the global losses beside the run."""
+    """Computes the global losses in every round of the run."""
 
     def __init__(self, problem: Problem, privacy: ReportPrivacy, truth: list[np.ndarray]) -> None:
         super().__init__(problem, privacy)

@@ -1,8 +1,8 @@
-"""How long `fedhv report` takes: 72 runs of 500 rounds, six settings of two and five tasks, all evaluated.
+"""The time of `fedhv report` for 72 runs of 500 rounds, six settings of two and five tasks, all rounds evaluated.
 
     python benchmarks/report_speed.py [--rounds 500] [--jobs 2]
 
-The runs are made up, not trained: what is measured is reading, tables, figures and the page.
+The runs are generated, not trained. The script measures reading, tables, figures and the page.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How the cost of a FedHV round grows: with clients N, participants M, local steps K, tasks m and parameters d.
+"""The cost of a FedHV round as a function of clients N, participants M, local steps K, tasks m and parameters d.
 
     python benchmarks/scaling.py [--out results/performance] [--rounds 7]
 
-Every curve changes one number and leaves the others alone; its points take turns, a round each. N, K, m and d are
-measured in this process with one thread, in seconds of its core, which other work on the machine disturbs least. For M
-the memory that a round adds is measured as well, in every engine, each in a process of its own; for N the memory of the
-index lists.
+Every curve varies one number. Its points take turns, one round each. N, K, m and d are measured in this process with
+one thread, in CPU seconds, which depend least on other load. For M the additional memory of a round is measured as
+well, for every engine in a separate process; for N the memory of the index lists.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def curve(name: str, values: Sequence[int], points: Sequence[Callable[[], float]
 
 
 def population(rounds: int) -> dict[str, Any]:
-    """Over N: the same ten participants' work; and what the index lists take."""
+    """Over N: the time of a round with ten participants, and the memory of the index lists."""
     points, bytes_, setup = [], [], []
     for n in N:
         began = time.perf_counter()
@@ -131,20 +130,20 @@ def population(rounds: int) -> dict[str, Any]:
 
 
 def cohorts(connection: Any, name: str, participants: int) -> None:
-    """In a process of its own: seconds of a round of M participants, and the memory it adds."""
+    """In a separate process: seconds of a round with M participants, and its additional memory."""
     torch.set_num_threads(1)
     with ENGINES[name](problem(clients=20_000, hidden=32, each=8), "cpu") as engine:
         local = LocalTraining(1, 8, 0.01)
-        Rounds(engine, replace(plan(2), local=local))()  # what is loaded once is not a cost of a round
-        play = Rounds(engine, replace(plan(participants), local=local), time.perf_counter)
+        Rounds(engine, replace(plan(2), local=local))()  # one-time imports are not a cost of a round
+        next_round = Rounds(engine, replace(plan(participants), local=local), time.perf_counter)
         processes = [os.getpid(), *getattr(engine, "workers", [])]
         before = sum(map(proportional, processes))
-        seconds = play()
+        seconds = next_round()
         connection.send((seconds, sum(map(proportional, processes)) - before))
 
 
 def proportional(process: int) -> int:
-    """Bytes of a process, those that it shares divided among all who have them: sums over processes count once."""
+    """The proportional set size of a process: shared pages are divided among the processes that share them."""
     lines = Path("/proc", str(process), "smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 

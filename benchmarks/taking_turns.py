@@ -1,4 +1,4 @@
-"""Programs that take turns, a round each, and the ratios of their rounds: separate runs drift too far to compare."""
+"""Programs that take turns, one round each, and the ratios of their times; separate measurements drift too much."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 SIGN = "@@"
-"""What a peer has to say starts with it; all else that it prints is its own affair."""
+"""The prefix of a peer's messages; other output is ignored."""
 
 
 class Peer:
-    """A program in a process of its own that plays a round whenever it is told to."""
+    """A program in a separate process that computes one round per request."""
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path, threads: int = 1) -> None:
         self.name = name
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         environment |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        # Ray's actors have to find the peers' modules too.
+        # Ray's actors need the peers' modules too.
         environment |= {"PYTHONPATH": str(Path(__file__).parent / "peers"), "FLWR_HOME": str(log.parent / "flwr")}
         began = time.perf_counter()
         self._log = log.open("w")
@@ -32,21 +32,21 @@ class Peer:
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
             env=environment,
         )  # fmt: skip
-        self.about = self._hear()
+        self.about = self._read_message()
         self.start_up = time.perf_counter() - began
 
     def round(self) -> dict[str, Any]:
-        """Let it play a round; what it says about it, with the seconds in between."""
+        """Run one round; returns the peer's message with the seconds of the round."""
         assert self._process.stdin is not None
         busy, began = busy_seconds(self._process.pid), time.perf_counter()
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        said = self._hear()
+        message = self._read_message()
         spent = time.perf_counter() - began
-        return {**said, "seconds": spent, "cpu": busy_seconds(self._process.pid) - busy}
+        return {**message, "seconds": spent, "cpu": busy_seconds(self._process.pid) - busy}
 
     def stop(self) -> None:
-        """Let it end."""
+        """End the peer."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -56,7 +56,7 @@ class Peer:
             self._process.wait()
         self._log.close()
 
-    def _hear(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(SIGN):
@@ -65,7 +65,7 @@ class Peer:
 
 
 def busy_seconds(process: int) -> float:
-    """Seconds of all cores that a process and all that it started have used so far."""
+    """The CPU seconds of a process and its descendants so far."""
     parents, used = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -83,7 +83,7 @@ def busy_seconds(process: int) -> float:
 
 @dataclass(frozen=True)
 class Table:
-    """What the rounds of every peer took, by the clock and of all cores; `first` is the round that warmed it up."""
+    """The times of all peers' rounds, in wall-clock and CPU seconds; `first` is the warm-up round."""
 
     seconds: dict[str, list[float]]
     cpu: dict[str, list[float]]
@@ -91,7 +91,7 @@ class Table:
     start_up: dict[str, float]
 
     def print(self, to: str) -> None:
-        """For people: medians, and the ratios to one of the peers, round by round, with their quartiles."""
+        """Print medians, and the ratios to one of the peers, round by round, with their quartiles."""
         print(f"{'':36s}{'s/round':>9s}{'from':>8s}{'to':>8s}{'CPU s':>8s}{'first':>8s}{'start':>8s}   "
               f"times {to}: by the clock, CPU")  # fmt: skip
         for name, values in self.seconds.items():
@@ -110,7 +110,7 @@ def _ratios(values: Sequence[float], to: Sequence[float]) -> str:
 
 
 def take_turns(peers: Sequence[Peer], rounds: int) -> Table:
-    """One round of warming up, then `rounds` rounds of each in turn; who begins changes from round to round."""
+    """One warm-up round, then `rounds` rounds of each in turn; the order changes from round to round."""
     first = {peer.name: peer.round()["seconds"] for peer in peers}
     played: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     for number in range(rounds):

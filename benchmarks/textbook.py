@@ -1,4 +1,4 @@
-"""A FedHV round here and in the textbook's loop, in turns, on this machine's cores.
+"""A FedHV round here and in the textbook loop, in turns, on this machine's cores.
 
     python benchmarks/textbook.py [--settings multimnist,cifar10-mnist-b] [--rounds 9] [--data FOLDER]
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PEERS = Path(__file__).parent / "peers"
 MODELS = ROOT / "src" / "fedhv" / "benchmarks" / "models.py"
 TORCH = f"torch=={torch.__version__.split('+')[0]}"
-"""The others get the same torch: what is compared is what they do with it."""
+"""All programs use the same version of torch."""
 
 
 def write_workload(name: str, folder: Path, data: str | None) -> tuple[Path, str]:
@@ -54,7 +54,7 @@ def write_workload(name: str, folder: Path, data: str | None) -> tuple[Path, str
 
 
 def environment(cache: Path, name: str, requirements: list[str]) -> Path:
-    """The Python of a virtual environment with these packages, made on first use, apart from the project's."""
+    """The Python of a separate virtual environment with these packages, created at first use."""
     place = cache / name
     python, stamp = place / "bin" / "python", place / "requirements.txt"
     wanted = "\n".join(requirements)
@@ -73,7 +73,7 @@ def installed(python: Path | str, *packages: str) -> str:
 
 
 def machine() -> str:
-    """What the numbers were measured on."""
+    """The machine of the measurements."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

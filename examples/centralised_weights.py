@@ -1,7 +1,7 @@
-"""The weights alone, in a multi-task loop in plain PyTorch: no federation, no engine, two lines of FedHV.
+"""Only the weights, in a multi-task loop in plain PyTorch: no federation, no engine, two lines of FedHV.
 
-One network answers two questions about a handwritten digit. It is trained twice, with equal weights and with
-inverse-slack weights, from the same start.
+One network has two tasks on a handwritten digit. It is trained twice, with equal weights and with inverse-slack
+weights, from the same initial model.
 
     python examples/centralised_weights.py
 """
@@ -31,7 +31,7 @@ class Net(nn.Module):
 
 
 def data() -> tuple[Tensor, list[Tensor]]:
-    """Images, and for each which digit it is and whether it has more ink than is usual for that digit."""
+    """Images with two labels: the digit, and whether it has more ink than the median of that digit."""
     digits = load_digits()
     images, labels = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
     ink = images.sum(dim=1)
@@ -44,14 +44,14 @@ def task_losses(net: Net, x: Tensor, targets: list[Tensor]) -> Tensor:
 
 
 def train(balanced: bool) -> list[float]:
-    """Train, and return the accuracy of every task on digits by writers that training never saw."""
+    """Train, and return the accuracy of every task on digits by writers outside the training examples."""
     torch.manual_seed(0)
     x, targets = data()
     rows, held_out = torch.arange(1437), torch.arange(1437, len(x))
     net = Net()
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     weights = torch.full((2,), 0.5)
-    with torch.no_grad():  # the reference: losses at the start, the largest there are, and a margin
+    with torch.no_grad():  # the reference: the initial losses, which are the largest, plus a margin
         reference = task_losses(net, x[rows], [t[rows] for t in targets]) + 0.15
     for _ in range(EPOCHS):
         seen = []
@@ -61,7 +61,7 @@ def train(balanced: bool) -> list[float]:
             (weights @ losses).backward()
             optimiser.step()
             seen.append(losses.detach())
-        if balanced:  # once an epoch, from the epoch's mean losses: one minibatch would be too noisy
+        if balanced:  # once per epoch, from the epoch's mean losses: one minibatch would be too noisy
             weights = fedhv.inverse_slack_weights(torch.stack(seen).mean(dim=0), reference)
     with torch.no_grad():
         answers = net(x[held_out])
@@ -72,7 +72,7 @@ def train(balanced: bool) -> list[float]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # so small a network is slower on several
+    torch.set_num_threads(1)  # such a small network is slower on several threads
     for name, balanced in (("equal weights", False), ("inverse-slack weights", True)):
         scores = train(balanced)
         print(f"{name:22}", "  ".join(f"{task} {score:.1f} %" for task, score in zip(TASKS, scores, strict=True)))

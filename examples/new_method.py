@@ -1,8 +1,8 @@
 """A method in thirty lines, compared with the others.
 
-It weighs a task by how *slowly* its loss has fallen since the first round, relative to the other tasks: the idea of
-dynamic weight averaging, said in one round trip. What it needs from one round to the next (the first losses) is kept
-in the state's memory, so that runs resume exactly.
+A task has a larger weight if its loss has fallen more *slowly* since the first round than the losses of other tasks.
+This is the idea of dynamic weight averaging, with one exchange per round. The first losses are kept in the state's
+memory, so that runs resume exactly.
 
     python examples/new_method.py
     fedhv compare digits --methods fedhv,uniform,examples.new_method:SlowestFirst --seeds 0

@@ -1,6 +1,6 @@
-"""FedProx as a user would write it: a request of one's own, run on every engine.
+"""FedProx in a user's module: your own request, run on every engine.
 
-A client stays near the model that it received: its objective has the term μ/2 ‖θ − θ₀‖² beside the tasks' losses.
+The client's objective has the additional term μ/2 ‖θ − θ₀‖², which keeps it near the received model.
 
     python examples/new_request.py
 """

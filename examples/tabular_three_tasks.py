@@ -1,7 +1,7 @@
 """Your own model and tabular data: three tasks of different kinds, hospitals of unequal size.
 
 scikit-learn's bundled diabetes records (442 patients, eight measurements) are divided among six hospitals, each with
-an age group of its own. One network predicts the course of the disease (a number), the patient's sex (two classes)
+its own age group. One network predicts the progression of the disease (a number), the patient's sex (two classes)
 and the class of the body-mass index (three classes).
 
     python examples/tabular_three_tasks.py

@@ -1,4 +1,4 @@
-"""The client of Flower's simulation; a module of its own, since Ray's actors have to find it."""
+"""The client of Flower's simulation, in its own module, because Ray's actors import it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tuned(message: Message, partition: int, path: str) -> torch.nn.Module:
 
 
 def tutorial(message: Message, partition: int, path: str) -> torch.nn.Module:
-    """K steps as Flower's first tutorial has them: a new model, a DataLoader over the client's examples, NCHW."""
+    """K steps as in Flower's first tutorial: a new model, a DataLoader over the client's examples, NCHW."""
     workload, _, _, _ = resident(path)
     numbers = workload.numbers
     model = make_model(numbers)

@@ -1,4 +1,4 @@
-"""Five rounds of FedAvg, FedProx, FedAvgM, FedAdagrad and FedAdam: ours beside pfl-research's, on the same minibatches.
+"""Five rounds of FedAvg, FedProx, FedAvgM, FedAdagrad and FedAdam, here and in pfl-research, on the same minibatches.
 
     pip install pfl
     python benchmarks/peers/pfl_equality.py
@@ -64,7 +64,7 @@ class Net(nn.Module):
         return (F.cross_entropy(a, first) + F.cross_entropy(b, second)) / 2
 
     def metrics(self, *batch: Tensor, eval: bool = False) -> dict[str, Weighted]:
-        """What pfl-research asks for."""
+        """The metrics that pfl-research requires."""
         return {"loss": Weighted(float(self.loss(*batch).detach()), 1)}
 
 
@@ -147,7 +147,7 @@ CASES: dict[str, tuple[Method, ServerOptimiser, Callable, float]] = {
 
 
 def main() -> int:
-    """Compare; the exit status says whether all agree."""
+    """Compare; the exit status is 1 if a method disagrees."""
     torch.set_num_threads(1)
     np.random.seed(0)  # noqa: NPY002  # it is what pfl draws from
     whole, worst = problem(), 0.0

@@ -1,4 +1,4 @@
-"""What every peer needs: the workload, the model, and a word with whoever lets it play. Depends on torch alone."""
+"""Common parts of all peers: the workload, the model, and the messages to the measuring process. Needs only torch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Workload:
         return self.indices[self.offsets[k] : self.offsets[k + 1]]
 
     def normalised(self) -> torch.Tensor:
-        """All images as the model takes them, once and for all: nobody pays for it in a round."""
+        """All images as the model's inputs, computed once, outside the measured rounds."""
         return self.normalised_of(slice(None))
 
     def normalised_of(self, which: Any) -> torch.Tensor:
-        """Some images as the model takes them."""
+        """Some images as the model's inputs."""
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.numbers.mean, self.numbers.std))
         return (self.images[which].float() / 255 - mean) / std
 
@@ -60,7 +60,7 @@ def read(path: str) -> Workload:
 
 
 def make_model(numbers: SimpleNamespace) -> torch.nn.Module:
-    """The one definition of the model, loaded from its file: the other packages of FedHV need not be there."""
+    """The model, loaded from its file, because FedHV's dependencies need not be installed here."""
     spec = importlib.util.spec_from_file_location("models", numbers.models)
     module = importlib.util.module_from_spec(spec)
     sys.modules["models"] = module
@@ -69,14 +69,14 @@ def make_model(numbers: SimpleNamespace) -> torch.nn.Module:
     return getattr(module, numbers.model)()
 
 
-def say(**what: Any) -> None:
+def send(**what: Any) -> None:
     print(SIGN + json.dumps(what), flush=True)
 
 
 def turns() -> Iterator[None]:
-    """Once for every round that this peer may play; tells how long it took when the next one is asked for."""
-    say(script=Path(sys.argv[0]).name)
+    """Yields once per round of this peer, and reports the round's time when the next one starts."""
+    send(script=Path(sys.argv[0]).name)
     for _ in sys.stdin:
         began = time.perf_counter()
         yield
-        say(inner=time.perf_counter() - began)
+        send(inner=time.perf_counter() - began)

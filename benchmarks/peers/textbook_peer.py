@@ -1,8 +1,8 @@
-"""The loop that a textbook shows: NCHW, a DataLoader and a copy of the model for every client, one process.
+"""The textbook loop: NCHW, a DataLoader and a copy of the model for every client, one process.
 
 python textbook_peer.py WORKLOAD fedhv|plain
 
-It is given what helps it: images that are normalised already, augmentation by the minibatch, reports in batches of 512.
+It has some optimisations: images that are already normalised, augmentation per minibatch, reports in batches of 512.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Every bit of a checkpoint flipped, every length it can be cut to: is the damage noticed?
+"""Detection of damaged checkpoints: every bit flipped, and every possible truncation.
 
     python benchmarks/reliability/checkpoints.py [--out FOLDER]
 
-A damaged newest checkpoint must give way to the one before, with a note; two damaged ones must be refused. Neither may
-ever be loaded. Bytes are told apart by what they are: header length, header, numbers of the model, of the weights, of
-the memory, the round, and the checksum.
+If the newest checkpoint is damaged, the previous one must be used, with a note. If both are damaged, both must be
+refused. A damaged checkpoint may never be loaded. Results are grouped by the damaged part: header length, header,
+model, weights, memory, round, and checksum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from common import Notes, figure, machine, out_folder, table, write_csv
 
 
 def classes(content: bytes) -> list[str]:
-    """For every byte of a checkpoint what it is."""
+    """The part of the checkpoint to which every byte belongs."""
     length = int.from_bytes(content[:8], "little")
     names = ["header length"] * 8 + ["header"] * length + ["checksum"] * (len(content) - 8 - length)
     for name, entry in json.loads(content[8 : 8 + length]).items():

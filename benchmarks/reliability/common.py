@@ -1,4 +1,4 @@
-"""What the reliability experiments share: where things are, tables on disk, one style of figure."""
+"""Common parts of the reliability experiments: paths, tables on disk, the style of figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def figure(path: Path, draw: Any, size: tuple[float, float] = (6.4, 3.4)) -> Non
 
 
 def machine() -> str:
-    """One line on what the numbers were measured with."""
+    """One line about the machine of the measurements."""
     import torch
 
     return (
@@ -53,7 +53,7 @@ def machine() -> str:
 
 
 class Log:
-    """Prints, and keeps what was printed in a file."""
+    """Prints, and writes the output to a file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Log:
 
 
 class Notes:
-    """Prints, and keeps what was printed until the experiment is over: one that breaks off leaves no file."""
+    """Prints, and keeps the output until the experiment ends: an interrupted experiment leaves no file."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -80,7 +80,7 @@ class Notes:
 
 
 def out_folder(description: str | None, arguments: Sequence[str] | None = None) -> Path:
-    """The command line of an experiment that has nothing to choose but where its files go."""
+    """The command line of an experiment whose only option is its output folder."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -1,11 +1,11 @@
-"""A disk that fills up, a folder that may no longer be written, a folder that vanishes: while a run goes on.
+"""Disk errors during a run: a full disk, a folder without write permission, a deleted folder.
 
     sudo python benchmarks/reliability/disk.py [--out FOLDER]
 
-Each happens for real after the third round of a run: a small file system of its own is filled to the last byte, the
-permissions of the folder are taken away from the user that the run belongs to, the folder is deleted. The run must
-stop with the reason; then the trouble is mended, the run resumed and compared bit for bit with an undisturbed one.
-Mounting and changing users need root; without it nothing is done.
+Each error is real and occurs after the third round of a run: a small separate file system is filled completely, the
+run's user loses the permission for the folder, or the folder is deleted. The run must stop with the reason. Then the
+cause is removed, and the run is resumed and compared bit for bit with an uninterrupted one. Mounting and changing users
+need root; without root nothing is done.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOBODY = 65534
 CHANGES = ["training.rounds=40", "evaluation.every=10", "training.local_steps=2"]
 
 
-def child(setting: Path, folder: Path, said: Path, user: int | None) -> int:
-    """`fedhv run --resume` in a process of its own; what it dies of is written to a file."""
+def child(setting: Path, folder: Path, message_file: Path, user: int | None) -> int:
+    """`fedhv run --resume` in a separate process; its error is written to a file."""
     process = os.fork()
     if process:
         return process
@@ -37,7 +37,7 @@ def child(setting: Path, folder: Path, said: Path, user: int | None) -> int:
 
         class Slow(Observer):
             def round(self, round: object) -> None:
-                time.sleep(0.05)  # time for the trouble to happen
+                time.sleep(0.05)  # time for the error to occur
 
         if user is not None:
             os.setuid(user)
@@ -46,10 +46,10 @@ def child(setting: Path, folder: Path, said: Path, user: int | None) -> int:
             run(str(setting), "fedhv", out=folder, engine="sequential", device="cpu", resume=True, override=CHANGES,
                 reference=[3.0, 3.0], observer=Slow())  # fmt: skip
         except FedHVError as error:
-            said.write_text(f"{error}\n")
+            message_file.write_text(f"{error}\n")
             code = error.exit_code
         except BaseException as error:
-            said.write_text(f"TRACEBACK {type(error).__name__}: {error}\n")
+            message_file.write_text(f"TRACEBACK {type(error).__name__}: {error}\n")
             code = 99
     finally:
         os._exit(code)
@@ -60,22 +60,30 @@ def rounds(folder: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def trouble(
-    setting: Path, folder: Path, said: Path, begin: Callable[[], object], mend: Callable[[], object], user: int | None
+def fail_and_resume(
+    setting: Path,
+    folder: Path,
+    message_file: Path,
+    begin: Callable[[], object],
+    repair: Callable[[], object],
+    user: int | None,
 ) -> tuple[str, int]:
-    """Let a run meet trouble after its third round, mend it, and let it go on; (what it said, rounds kept)."""
-    process = child(setting, folder, said, user)
+    """Cause an error after the third round of a run, remove its cause and resume; (message, recorded rounds)."""
+    process = child(setting, folder, message_file, user)
     while rounds(folder) < 3:
         time.sleep(0.005)
-        if said.exists():
-            raise SystemExit(said.read_text())
+        if message_file.exists():
+            raise SystemExit(message_file.read_text())
     begin()
     _, status = os.waitpid(process, 0)
-    message, kept = said.read_text().strip() if said.exists() else f"ended with {status}", rounds(folder)
-    mend()
-    _, status = os.waitpid(child(setting, folder, said, user), 0)
+    message, kept = (
+        message_file.read_text().strip() if message_file.exists() else f"ended with {status}",
+        rounds(folder),
+    )
+    repair()
+    _, status = os.waitpid(child(setting, folder, message_file, user), 0)
     if status:
-        raise SystemExit(f"the resumed run ended with {status}: {said.read_text()}")
+        raise SystemExit(f"the resumed run ended with {status}: {message_file.read_text()}")
     return message, kept
 
 
@@ -96,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place.chmod(0o755)
         setting, small = place / "small.toml", place / "small"
         setting.write_text(SETTING)
-        # Another user may not read where Python is: everything is imported before.
+        # Another user may not be able to read Python's folder: all modules are imported before.
         run(str(setting), "fedhv", out=place / "warm", engine="sequential", device="cpu", reference=[3.0, 3.0])
         os.waitpid(child(setting, place / "whole", place / "said-whole", None), 0)
         whole = contents(place / "whole")
@@ -120,7 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         pass
 
             judge(
-                "disk full", small / "run", *trouble(setting, small / "run", place / "said1", fill, filler.unlink, None)
+                "disk full",
+                small / "run",
+                *fail_and_resume(setting, small / "run", place / "said1", fill, filler.unlink, None),
             )
         finally:
             subprocess.run(["umount", str(small)], check=True)
@@ -130,15 +140,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.chown(home, NOBODY, NOBODY)
         folder = home / "run"
         took, gave = (lambda: os.chmod(folder, 0o555)), (lambda: os.chmod(folder, 0o755))
-        judge("not writable", folder, *trouble(setting, folder, home / "said2", took, gave, NOBODY))
+        judge("not writable", folder, *fail_and_resume(setting, folder, home / "said2", took, gave, NOBODY))
 
         folder = place / "vanishing"
 
-        def vanish() -> None:
-            # Renamed first: the run writes on while its files are deleted, and could make new ones among them.
+        def delete() -> None:
+            # Renamed first: the run continues to write during the deletion and could create new files.
             shutil.rmtree(folder.rename(place / "vanished"))
 
-        judge("folder vanished", folder, *trouble(setting, folder, place / "said3", vanish, lambda: None, None))
+        judge("folder vanished", folder, *fail_and_resume(setting, folder, place / "said3", delete, lambda: None, None))
     log(table(list(rows[0]), [tuple(row.values()) for row in rows]))
     write_csv(out / "disk.csv", rows)
     log.write(out / "disk.txt")

@@ -1,11 +1,10 @@
-"""30 % of the clients failing in every round and 10 % sending NaN: what does it cost on the embedded benchmark?
+"""The accuracy on the embedded benchmark if 30 % of the clients fail in every round and 10 % send NaN.
 
     python benchmarks/reliability/failing.py
 
 The setting `digits`, three seeds: without faults, and with 10 % drop-outs, 10 % late answers, 10 % crashes and 10 %
-updates that are not finite, drawn afresh in every round (calibration included). With faults once with the setting's
-M = 5, of which three answer on average, and once with 8 clients asked, so that five answer on average, as a server
-would that knows its clients.
+updates that are not finite, drawn in every round (calibration included). The runs with faults have the setting's M = 5,
+of which three reply on average, or M = 8, of which five reply on average.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A hundred thousand inputs and more for every parser that reads what others wrote.
+"""Many thousand inputs for every parser of external files.
 
     python benchmarks/reliability/fuzz.py [--examples 5000] [--atheris 20000]
 
@@ -29,7 +29,7 @@ MEMORY = 600
 
 
 def peak() -> float:
-    """MB of resident memory at most so far."""
+    """The peak resident memory so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
@@ -68,7 +68,7 @@ def with_hypothesis(name: str, examples: int, seed: int) -> dict[str, Any]:
 
 
 def with_atheris(name: str, runs: int, seed: int) -> dict[str, Any]:
-    """libFuzzer in a process of its own: it ends the process when it is done."""
+    """libFuzzer in a separate process, because it ends its process."""
     with tempfile.TemporaryDirectory() as temporary:
         corpus, artifacts = Path(temporary, "corpus"), Path(temporary, "artifacts")
         corpus.mkdir()
@@ -122,7 +122,7 @@ def main() -> None:
     log = Log(RESULTS / "fuzz.txt")
     log(machine())
     names = arguments.only.split(",") if arguments.only else list(TARGETS)
-    # A command line costs a hundred times more than a file.
+    # A command line takes a hundred times longer than a file.
     share = {"command line": 0.2}
     rows = []
     for name in names:

@@ -1,8 +1,8 @@
-"""Do runs with dropout repeat on a GPU? Interrupted and resumed, alone and stacked, in portions, on another engine.
+"""Repeatability of runs with dropout on a GPU: resumed, alone and stacked, in portions, on another engine.
 
     PYTHONPATH=src python3 benchmarks/reliability/gpu_repeat.py --out results/reliability/gpu-repeat.txt
 
-Random images stand in for the datasets: what is compared are bits, not accuracies.
+Random images replace the datasets, because bits are compared, not accuracies.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def made(setting: Setting, name: str, tasks: int) -> Method:
     return make_method(name, setting.methods.get(name, {}) | more)
 
 
-def play(
+def run_rounds(
     engine: Engine, setting: Setting, jobs: Sequence[Job], count: int, states: dict[Job, State] | None = None
 ) -> dict[Job, list[State]]:
-    """The states after every round of several runs that are played together, perhaps from given states on."""
+    """The states after every round of several runs that are computed together, optionally from given states."""
     tasks = len(engine.problem.tasks)
     found: dict[Job, list[State]] = {job: [] for job in jobs}
     runs = []
@@ -70,20 +70,20 @@ def check(name: str, compiled: bool, lines: list[str]) -> None:
         return ", ".join(f"{float((x.model - y.model).norm() / x.model.norm()):.1e}" for x, y in pairs)
 
     with Stacked(problem, "cuda", "float32", compiled=compiled) as engine:
-        whole = play(engine, setting, jobs, ROUNDS)
-        again = play(engine, setting, jobs, ROUNDS)
+        whole = run_rounds(engine, setting, jobs, ROUNDS)
+        again = run_rounds(engine, setting, jobs, ROUNDS)
         lines.append(f"{label}: twelve runs in one stack, twice, bit for bit: {same(whole, again)}")
     with Stacked(problem, "cuda", "float32", compiled=compiled) as engine:  # as another process would
         middle = {job: states[START - 1] for job, states in whole.items()}
-        resumed = play(engine, setting, jobs, ROUNDS, middle)
+        resumed = run_rounds(engine, setting, jobs, ROUNDS, middle)
         lines.append(f"{label}: resumed after round {START} = uninterrupted, bit for bit: {same(whole, resumed)}")
         if compiled:
             return
-        alone = play(engine, setting, jobs[:1], ROUNDS)
+        alone = run_rounds(engine, setting, jobs[:1], ROUNDS)
         engine.most.size = 7
-        portions = play(engine, setting, jobs, ROUNDS)
+        portions = run_rounds(engine, setting, jobs, ROUNDS)
     with Sequential(problem, "cuda") as engine:
-        sequential = play(engine, setting, jobs[:4], ROUNDS)
+        sequential = run_rounds(engine, setting, jobs[:4], ROUNDS)
     lines.append(f"{label}: relative distance of the models after rounds 1 to {ROUNDS}")
     lines.append(f"  {jobs[0][0]:8} alone and in a stack of twelve  {distance(alone[jobs[0]], whole[jobs[0]])}")
     for job in jobs[:4]:

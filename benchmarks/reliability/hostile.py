@@ -1,11 +1,11 @@
-"""How far one client, and a fifth of the cohort, can move FedHV's weights by false reports.
+"""The largest change of FedHV's weights by false reports of one client or of a fifth of the cohort.
 
     python benchmarks/reliability/hostile.py [--participants 10]
 
-An honest run on `digits` gives, round by round, the clients' true reports. In every round every possible choice of
-liars (one client; a fifth of the cohort) then claims something else for one task or for all, and the weights that
-follow are compared with those that the honest reports give under the same rule. That is the exact worst case over who
-lies; NaN is refused by the server, as it is in a run. What it does to whole runs is in `hostile_runs.py`.
+An honest run on `digits` gives the clients' true reports of every round. In every round, every possible subset of false
+clients (one client; a fifth of the cohort) reports other values for one task or for all. The resulting weights are
+compared with those of the honest reports under the same aggregation. So the result is the exact worst case over
+subsets. NaN is refused by the server, as in a run. `hostile_runs.py` measures the effect on whole runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
 
     seen: list[np.ndarray] = []
 
-    class Listening(Sequential):
+    class Recording(Sequential):
         def ask(self, call):  # type: ignore[no-untyped-def]
             replies = super().ask(call)
             seen.append(replies.reports.double().numpy())
@@ -48,13 +48,13 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
     method = with_reference(setting.method("fedhv"), reference.values)
     plan = replace(setting.plan(method, seed), evaluate_every=0)
     with one_thread():
-        for _ in simulate(Listening(problem), method, plan):
+        for _ in simulate(Recording(problem), method, plan):
             pass
     return seen, reference
 
 
 def weights(reports: np.ndarray, reference: tuple[float, ...], rule: Any) -> np.ndarray:
-    """What the server computes, with what is not finite left out."""
+    """The server's weights, without reports that are not finite."""
     import torch
 
     from fedhv.methods.weights import inverse_slack_weights

@@ -2,8 +2,8 @@
 
     python benchmarks/reliability/hostile_runs.py [--participants 10]
 
-`digits`, seed 0, under the three rules and under a mean whose weights are capped. Liars are drawn afresh in every
-round, each client with probability 1/5, so that a round may have more of them than a rule can bear.
+`digits`, seed 0, with the three aggregations and with a mean and capped weights. False clients are drawn in every
+round, each client with probability 1/5, so a round may have more of them than an aggregation tolerates.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Runs killed by SIGKILL at random moments and resumed: is what they leave the same, bit for bit?
+"""Runs killed by SIGKILL at random moments and resumed, compared bit for bit with uninterrupted runs.
 
     python benchmarks/reliability/kills.py [--runs 100]
 
-For every engine `runs` runs of the four methods. Each is killed at a random moment of its life, resumed, killed again
-with probability one half, and so on until it ends. Its final model, checkpoint, history and summary (without clocks)
-are then compared with those of a run that nobody disturbed. A checkpoint is written after every round, so that kills
-also hit the writing of files.
+Every engine has `runs` runs of the four methods. Each run is killed at a random moment, resumed, killed again with
+probability one half, and so on until it ends. Its final model, checkpoint, history and summary (without times) are then
+compared with those of an uninterrupted run. A checkpoint is written after every round, so that kills also occur while
+files are written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANGES = ["training.rounds=12", "calibration.rounds=4", "evaluation.every=3", "
 
 
 def child(setting: Path, method: str, engine: str, folder: Path) -> int:
-    """`fedhv run --resume` in a process of its own, forked so that torch need not be imported again."""
+    """`fedhv run --resume` in a separate process, forked so that torch need not be imported again."""
     process = os.fork()
     if process:
         return process
@@ -60,7 +60,7 @@ def waited(process: int, seconds: float) -> int | None:
 
 
 def progress(folder: Path) -> tuple[str, int]:
-    """What a run was doing when it was killed, and how many rounds its history then had."""
+    """The phase of a killed run, and the number of rounds in its history."""
     for name, place in (("rounds", folder), ("calibration", folder / "calibration" / "seed0")):
         path = place / "history.jsonl"
         if path.exists():
@@ -88,7 +88,7 @@ def killed_run(setting: Path, method: str, engine: str, folder: Path, life: floa
             raise SystemExit(f"{engine} {method} in {folder} ended with status {status}")
         if kills:
             return kills
-        shutil.rmtree(folder)  # it ended before its first kill: once more
+        shutil.rmtree(folder)  # it ended before its first kill: repeat it
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def main() -> None:
         setting = place / "small.toml"
         setting.write_text(SETTING)
         for engine in ENGINES:
-            # What torch imports at the first use should not be most of every child's life.
+            # Import torch's lazy modules before the fork, so that they do not dominate the time of every child.
             run(str(setting), "uniform", engine=engine, device="cpu", rounds=1)
             whole, lives = {}, {}
             for method in METHODS:

@@ -1,4 +1,4 @@
-"""20,000 short rounds in one process: does memory stay flat?
+"""The memory of one process over 20,000 short rounds.
 
     python benchmarks/reliability/soak.py [--rounds 20000]
 
@@ -19,7 +19,7 @@ from common import RESULTS, Log, figure, machine, write_csv
 
 
 def resident() -> float:
-    """MB that the process holds in memory now."""
+    """The resident memory of the process, in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

@@ -1,4 +1,4 @@
-"""A benchmark of your own: four questions about one handwritten digit, named in a setting and run like the others.
+"""Your own benchmark: four tasks on one handwritten digit, with a setting, run like the others.
 
 cd examples/custom_benchmark
 fedhv compare questions.toml --seeds 0
@@ -18,7 +18,7 @@ QUESTIONS = {"odd": {1, 3, 5, 7, 9}, "prime": {2, 3, 5, 7}, "loop": {0, 6, 8, 9}
 
 
 class Net(nn.Module):
-    """A small convolutional trunk and a head for every question."""
+    """A small convolutional trunk and one head per task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def brightness(images: Tensor) -> Tensor:
-    """Stored as bytes from 0 to 16, given to the model from 0 to 1."""
+    """Stored bytes from 0 to 16 as the model's inputs from 0 to 1."""
     return images.float() / 16
 
 

@@ -1,1 +1,1 @@
-"""A machine's sensors tell whether it will fail and how many hours it has left: one model, two tasks."""
+"""From a machine's sensors one model predicts two tasks: whether it will fail, and its remaining hours."""

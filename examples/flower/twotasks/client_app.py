@@ -1,4 +1,4 @@
-"""What runs on every node: a function that returns its model, its tasks and its own data."""
+"""The ClientApp of every node: a function that returns its model, its tasks and its own data."""
 
 from __future__ import annotations
 

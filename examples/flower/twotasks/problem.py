@@ -1,4 +1,4 @@
-"""What all sides share, the model and the tasks, and where data come from. This is the file to replace."""
+"""The model and the tasks, which nodes and server share, and the data. Replace this file with yours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TASKS = (fedhv.classification("fails", 2), fedhv.regression("hours", tolerance=0
 
 
 class Net(nn.Module):
-    """One trunk, and a head for every task."""
+    """One trunk, and one head per task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,9 +25,9 @@ class Net(nn.Module):
 
 
 def examples(site: int, count: int, part: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The readings of one site and what became of its machines.
+    """The sensor readings of one site and the outcomes of its machines.
 
-    Made up here, each site with a drift of its own; yours come from the node's disk. They never leave it.
+    They are random here, with a different drift per site. Yours come from the node's disk and are not sent.
     """
     rng = np.random.default_rng([part, site])
     x = rng.standard_normal((count, SENSORS), dtype=np.float32) + 0.3 * np.float32(site - 1)

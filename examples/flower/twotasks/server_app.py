@@ -1,4 +1,4 @@
-"""What runs on the server: a ServerApp that runs a method and keeps the run; its options are in `pyproject.toml`."""
+"""The ServerApp: it runs a method and writes the run folder. Its options are in `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from twotasks.problem import TASKS, Net, examples
 
 
 def load(context: Context) -> Server:
-    test = examples(site=1, count=500, part=1)  # or None: then the nodes evaluate on examples that they hold out
+    test = examples(site=1, count=500, part=1)  # or None: then the nodes evaluate on held-out examples
     return Server(Net, TASKS, test=test, nodes=int(context.run_config["nodes"]), name="machines")
 
 
-# A loss that each task should stay below: here a little above an untrained model's.
+# One loss per task that training should stay below: here slightly above the loss of an untrained model.
 app = server_app(load, method=FedHV(reference=(1.0, 6.0), local_lr=0.05), override=["evaluation.every=5"])
