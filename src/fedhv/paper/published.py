@@ -64,7 +64,7 @@ def table(name: str) -> dict[str, Any]:
         raise unknown("table of the paper", name, names())
     found = toml.read(path)
     if not isinstance(found.get("label"), str):
-        raise InputError(f"{path}: expected the table's `label`. Found none.")
+        raise InputError(f"{path}: expected the table's printed number as `label`. Found none.")
     return found
 
 
