@@ -1,6 +1,7 @@
 """Baselines of a benchmark with natural clients, and the table of results/natural.
 
-python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # existing runs are not repeated
+python benchmarks/natural_baselines.py choose star single-task 0.01 0.03 --data DIR    # on validation examples, seed 0
+python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # what is there is not run again
 python benchmarks/natural_baselines.py table star --out results/natural/star
 """
 
@@ -12,12 +13,31 @@ import numpy as np
 import torch
 
 from fedhv.runs.baselines import run_baseline
+from fedhv.support.errors import Diverged
 
 SEEDS = (0, 42, 2026)
-BASELINES = ("local", "pooled")
-RATES = {"star": {"pooled": 0.1}}
-"""The `local_lr` of baselines for which one was chosen; the others use that of `uniform`."""
+BASELINES = ("single-task", "local", "pooled")
+RATES = {"star": {"local": 0.03, "pooled": 0.1}}
+"""Where `local_lr` was chosen for a baseline; otherwise it is that of `uniform`."""
 METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
+
+
+MAIN = {"star": "r2", "tox21": "roc_auc"}
+"""The metric that rates are chosen by."""
+
+
+def choose(setting: str, baseline: str, rates: list[float], data: str | None) -> None:
+    """Print the mean main metric on the validation examples, seed 0, for every rate."""
+    torch.set_num_threads(1)
+    for rate in rates:
+        changes = [f"methods.uniform.local_lr={rate}", f"benchmark=fedhv.benchmarks.{setting}:load_validation"]
+        try:
+            found = run_baseline(baseline, setting, seed=0, data=data, override=changes)
+        except Diverged as error:
+            print(f"{setting} {baseline} local_lr {rate}: diverged ({error})", flush=True)
+            continue
+        mean = np.mean([task.metrics[MAIN[setting]] for task in found.tasks])
+        print(f"{setting} {baseline} local_lr {rate}: mean {MAIN[setting]} {mean:.4f}", flush=True)
 
 
 def run(setting: str, data: str | None, out: Path) -> None:
@@ -59,12 +79,16 @@ def table(out: Path) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("choose", "run", "table"))
     parser.add_argument("setting")
+    parser.add_argument("baseline", nargs="?", choices=BASELINES, help="for `choose`")
+    parser.add_argument("rates", nargs="*", type=float, help="for `choose`")
     parser.add_argument("--data")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if given.what == "run":
+    if given.what == "choose":
+        choose(given.setting, given.baseline, given.rates, given.data)
+    elif given.what == "run":
         run(given.setting, given.data, given.out)
     else:
         print(table(given.out))

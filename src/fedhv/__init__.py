@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedhv.runs.summary import Summary
     from fedhv.simulation.observer import Observer
     from fedhv.simulation.record import Round
-    from fedhv.support.errors import Diverged, FedHVError, InputError, Interrupted
+    from fedhv.support.errors import Diverged, EarlyStop, FedHVError, InputError, Interrupted
 else:  # imported at first use: PyTorch takes seconds, and some commands do not need it
     from fedhv.support.lazy import exports
 
@@ -68,7 +68,7 @@ else:  # imported at first use: PyTorch takes seconds, and some commands do not 
             "fedhv.runs.summary": ["Summary"],
             "fedhv.simulation.observer": ["Observer"],
             "fedhv.simulation.record": ["Round"],
-            "fedhv.support.errors": ["Diverged", "FedHVError", "InputError", "Interrupted"],
+            "fedhv.support.errors": ["Diverged", "EarlyStop", "FedHVError", "InputError", "Interrupted"],
         },
     )
 
@@ -79,6 +79,7 @@ __all__ = [
     "Clients",
     "ContinueTraining",
     "Diverged",
+    "EarlyStop",
     "Evaluation",
     "Examples",
     "Exported",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
+from mixed import mixed
 from problems import everything_random
 
 import fedhv
@@ -80,6 +81,28 @@ def test_a_server_without_test_examples_lets_its_nodes_evaluate(through):
     assert record["evaluation"]["mean_loss"] == record["validation"]["mean_loss"]
     expected = [max(1, round(0.3 * n)) for n in problem.clients.sizes]
     assert [labels[0] for labels in record["validation"]["clients"]["labels"]] == expected
+
+
+@BOTH
+def test_nodes_choose_the_best_model_by_their_metrics_as_the_simulator_does(through, tmp_path):
+    problem = with_validation(mixed(), 0.3, seed=1)
+    method, changes = Uniform(local_lr=1.0), ["training.rounds=6", "federation.participants=4", "evaluation.keep=best"]
+    nodes = LocalGrid(client_app(lambda context: problem, device="cpu"), {k + 1: k for k in range(4)})
+    nodes.problem = problem
+    there = play(
+        through, nodes, changes, method=method, **{"out" if through == "server app" else "folder": tmp_path / "there"}
+    )
+    here = fedhv.run(problem, method, override=[*OVERRIDE, *changes], engine="sequential")
+    assert here.selection.round < 6
+    assert fedhv.read_run(tmp_path / "there").selection.round == here.selection.round
+    kind, stay = there[-1]["validation"]["tasks"]
+    assert kind["metrics"]["roc_auc"] == pytest.approx(here.rounds[-1].evaluation.tasks[0].metrics["roc_auc"], rel=1e-2)
+    assert stay["metrics"]["rmse"] == pytest.approx(here.rounds[-1].evaluation.tasks[1].metrics["rmse"], rel=1e-2)
+
+
+def test_a_strategy_says_that_it_cannot_stop_early():
+    with pytest.raises(InputError, match=r"`evaluation\.patience` has no effect in a strategy"):
+        Strategy(FEDHV, with_validation(everything_random(), 0.25, seed=1), override=["evaluation.patience=2"])
 
 
 def test_a_node_may_hold_out_arrays_of_their_own():

@@ -34,10 +34,11 @@ def test_engines_agree_on_what_clients_find(engine):
 def test_overall_is_the_evaluation_of_all_held_out_examples_together():
     problem = with_validation(everything_random(), 0.25, seed=1)
     together = replace(problem, test=problem.train[problem.validation.indices])
-    record = run(together, engine="sequential").history[-1]
-    assert record["validation"]["mean_loss"] == pytest.approx(record["evaluation"]["mean_loss"], rel=1e-5)
-    for mine, tested in zip(record["validation"]["tasks"], record["evaluation"]["tasks"], strict=True):
-        assert mine["accuracy"] == pytest.approx(tested["accuracy"], abs=1e-3)
+    result = run(together, engine="sequential")
+    record = result.history[-1]
+    assert record["validation"]["mean_loss"] == pytest.approx(result.mean_loss, rel=1e-5)
+    for mine, tested in zip(record["validation"]["tasks"], result.tasks, strict=True):
+        assert mine["accuracy"] == pytest.approx(tested.accuracy, abs=1e-3)
     counted = [sum(row[i] for row in record["validation"]["clients"]["labels"]) for i in range(2)]
     assert counted == [len(problem.validation.indices)] * 2
 

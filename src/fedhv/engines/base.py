@@ -14,7 +14,7 @@ from torch import Tensor
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.problem.labels import labels_at
-from fedhv.problem.metrics import measure
+from fedhv.problem.metrics import lower_is_better, measure
 from fedhv.problem.parameters import arithmetic_device
 from fedhv.problem.problem import Examples, Problem
 from fedhv.protocol.client import CHUNK, Client
@@ -98,10 +98,14 @@ class Engine(ABC):
         sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
         metrics = self._metrics(model)
         scores = [
-            TaskScore(task.name, 100 * score / count, loss / count, found)
+            TaskScore(task.name, 100 * score / count, loss / count, found, lower_is_better(task) if found else ())
             for (task, loss, score, count), found in zip(sums, metrics, strict=True)
         ]
         return Evaluation.of(scores, reference)
+
+    def check_metrics(self, model: Tensor) -> None:
+        """Reject test examples on which a task's metric cannot be computed; the numbers are not used."""
+        self._metrics(model)
 
     @torch.no_grad()
     def _metrics(self, model: Tensor) -> list[dict[str, float]]:

@@ -71,6 +71,10 @@ class ReportPrivacy:
         # The number of labels reveals something about the examples; only whether there are any is sent.
         counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
         bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}
+        # There is no such mechanism for metrics: a protected client measures none.
+        if any(about.bound == "metric" for about in tensor_fields(type(reply)).values()):
+            names = [name for name in ("metrics", "measured") if getattr(reply, name) is not None]
+            bare |= {name: torch.zeros_like(getattr(reply, name)) for name in names}
         return replace(reply, **protected, **bare) if protected or bare else reply
 
 

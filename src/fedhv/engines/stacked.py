@@ -40,7 +40,7 @@ from fedhv.protocol.compression import Compressed, compress_all
 from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend, stack_terms
 from fedhv.protocol.request import Replies
-from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Losses, Member, Script
+from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member, Script
 
 Waiting = tuple[Computation, Member]
 """A pending computation of a client's script."""
@@ -153,7 +153,7 @@ class Stacked(Engine):
                     found = self._moved(some)
                 case Compress():
                     found = self._compress(some)
-                case HeldOut():
+                case HeldOut() | Judged():
                     with self._autocast():
                         found = [work.alone(self.client, me) for work, me in some]
                 case _:

@@ -182,7 +182,8 @@ class Policy:
         """The reply with noise from the machine's entropy, because the server knows the run's seed."""
         rng = np.random.default_rng()
         about = tensor_fields(type(reply))
-        bare = [n for n, each in about.items() if each.bound is None and getattr(reply, n) is not None]
+        open_ = (None,) if self.reports is not None else (None, "metric")
+        bare = [n for n, each in about.items() if each.bound in open_ and getattr(reply, n) is not None]
         if self.updates is not None:
             if bare:
                 raise FedHVError(f"this node's policy has no protection for {', '.join(bare)}")

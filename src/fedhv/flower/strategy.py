@@ -82,6 +82,11 @@ class Strategy(FlowerStrategy):
             )
         problem = server.problem() if isinstance(server, Server) else server
         chosen = override_setting(setting or setting_of(problem), list(override))
+        if chosen.evaluation.patience:
+            raise InputError(
+                "Flower's loop plays a fixed number of rounds: `evaluation.patience` has no effect in a strategy. "
+                "Leave it out, or use fedhv.flower.server_app."
+            )
         refuse_hidden_labels(chosen)
         problem = with_policy(problem, chosen)
         where = Path(folder) if folder is not None else None

@@ -9,8 +9,9 @@ its own labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -67,6 +68,28 @@ def as_metrics(task: str, given: Sequence[str | Metric]) -> tuple[Metric, ...]:
     if len(set(names)) < len(names):
         raise InputError(f"Task '{task}': `metrics` should name every metric once. Found {names}.")
     return tuple(found)
+
+
+def lower_is_better(task: Task) -> tuple[str, ...]:
+    """The names of a task's metrics of which lower values are better."""
+    return tuple(metric.name for metric in as_metrics(task.name, task.metrics) if metric.better == "lower")
+
+
+def main_metric(task: Task, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[float, int]:
+    """The main metric on a few examples and the number of labels behind it; (0, 0) where they do not define it.
+
+    The labels of one class have no ROC-AUC, for example: a client that holds out few examples may have only these.
+    """
+    labelled = int(mask.sum()) if mask is not None else targets.numel()
+    if not task.metrics or not labelled:
+        return 0.0, 0
+    metrics = as_metrics(task.name, task.metrics)[:1]
+    try:
+        found = measure(replace(task, metrics=metrics), outputs, targets, mask)
+    except InputError:
+        return 0.0, 0
+    value = next(iter(found.values()), math.nan)
+    return (value, labelled) if math.isfinite(value) else (0.0, 0)
 
 
 def measure(task: Task, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> dict[str, float]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedhv.problem.counter import keys
 from fedhv.problem.labels import Holding, example_losses, example_scores, holding, label_counts, labels_at
+from fedhv.problem.metrics import main_metric
 from fedhv.problem.parameters import Network, arithmetic_device
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
@@ -167,6 +168,24 @@ class Client(Worker):
                 index = torch.from_numpy(mine[start : start + CHUNK]).to(self.device)
                 total += self.assessed(theta, self.ready(self.train_examples[index]))
         return total
+
+    def judge(self, theta: Tensor, k: int) -> Tensor:
+        """Every task's main metric on the examples that client k holds out, and the labels behind it, 2 × m."""
+        tasks, out = self.problem.tasks, self.problem.validation
+        mine = np.empty(0, np.int64) if out is None else out[k]
+        if not len(mine):
+            return torch.zeros(2, len(tasks), dtype=torch.float64)
+        held = self.train_examples[torch.from_numpy(mine).to(self.device)]
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(mine), CHUNK):
+                batch = self.ready(held[start : start + CHUNK])
+                outputs = self.network(theta, batch.inputs, training=False)
+                parts.append([output.float().cpu() for output in outputs])
+        outputs = [torch.cat(each) for each in zip(*parts, strict=True)]
+        masks = held.labelled or (None,) * len(tasks)
+        found = [main_metric(*each) for each in zip(tasks, outputs, held.targets, masks, strict=True)]
+        return torch.tensor(found, dtype=torch.float64).T.contiguous()
 
     def descend(self, work: Descend, me: Member) -> Tensor:
         """Δθ_k after K steps on the weighted loss."""

@@ -32,7 +32,7 @@ class TensorField:
         combine: For a reply: "mean" over clients, summed as replies arrive, or "each" for one row per client.
         screened: Whether the server checks shape and finiteness; otherwise the request's `objection` does.
         bound: The server's bound that applies to it: that of updates, of reported losses, of scores in [0, 1], of
-            counts, or none.
+            counts, of metrics (finite, otherwise free), or none.
         corruptible: Whether a fault that scales a reply scales this tensor.
     """
 
@@ -42,7 +42,7 @@ class TensorField:
     known: bool = False
     combine: Literal["mean", "each"] = "mean"
     screened: bool = True
-    bound: Literal["update", "report", "score", "count"] | None = None
+    bound: Literal["update", "report", "score", "count", "metric"] | None = None
     corruptible: bool = True
 
     def shape(self, layout: Layout) -> Shape:

@@ -139,6 +139,10 @@ class Worker(ABC):
         """Summed losses, summed scores and labels of the examples that client k holds out, 3 × m."""
 
     @abstractmethod
+    def judge(self, theta: Tensor, k: int) -> Tensor:
+        """Every task's main metric on the examples that client k holds out, and the labels behind it, 2 × m."""
+
+    @abstractmethod
     def descend(self, work: Descend, me: Member) -> Tensor:
         """Δθ_k after local training."""
 
@@ -181,6 +185,20 @@ class HeldOut(Computation):
     def alone(self, worker: Worker, me: Member) -> Tensor:
         """The three sums."""
         return worker.assess(self.at, me.client)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged(Computation):
+    """Every task's main metric at a model on the examples that the client holds out, and the labels behind it, 2 × m.
+
+    Both are 0 where the task has no metric, or the examples do not define it.
+    """
+
+    at: Tensor
+
+    def alone(self, worker: Worker, me: Member) -> Tensor:
+        """The metrics and the numbers of labels."""
+        return worker.judge(self.at, me.client)
 
 
 @dataclass(frozen=True, eq=False)

@@ -187,7 +187,7 @@ class FolderAtStart(Forwarding):
 
 
 def _accuracy(evaluation: Evaluation) -> str:
-    return f"mean {evaluation.mean_accuracy:.1f} % worst {evaluation.worst_accuracy:.1f} %"
+    return evaluation.brief
 
 
 def _weights(weights: Sequence[float]) -> str:

@@ -128,6 +128,10 @@ def check_calibration(
             check_folder(job.folder, job.config(), resume=True)
 
 
+NO_SELECTION = ("evaluation.every=0", "evaluation.keep=last", "evaluation.patience=0")
+"""A calibration plays all its rounds and keeps no model."""
+
+
 def _jobs(
     setting: Setting, under: Setting, problem: Problem, rates: Method, choice: Choice, folder: Path | None
 ) -> list[Job]:
@@ -135,7 +139,7 @@ def _jobs(
     rule = setting.calibration
     robust = {name: getattr(rates, name) for name in ("aggregate", "trim") if hasattr(rates, name)}
     uniform = Uniform(server_lr=rates.server_lr, local_lr=rates.local_lr, report="all", **robust)
-    brief = override_setting(under, [f"training.rounds={rule.rounds}", "evaluation.every=0"])
+    brief = override_setting(under, [f"training.rounds={rule.rounds}", *NO_SELECTION])
     return [
         Job(brief, problem, uniform, seed, choice, folder / f"seed{seed}" if folder else None, purpose="calibration")
         for seed in rule.seeds

@@ -23,17 +23,20 @@ PREVIOUS = "checkpoint-previous.safetensors"
 CLIENTS = "clients."
 """The memory of client k is saved as `clients.k.name`; checkpoints of earlier versions have none."""
 _CLIENT = re.compile(r"clients\.\d+\..+")
+BEST = "best"
+"""The best model so far, where the setting keeps that."""
 DIGEST = 32
 """A checkpoint file ends with the SHA-256 of all bytes before it."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after `round` rounds, and the clients' memory."""
+    """The state after `round` rounds, the clients' memory, and the best model so far where the best one is kept."""
 
     round: int
     state: State
     kept: Kept = field(default_factory=dict)
+    best: Tensor | None = None
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -42,6 +45,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     tensors |= {f"memory.{name}": value for name, value in checkpoint.state.memory.items()}
     for client, kept in checkpoint.kept.items():
         tensors |= {f"{CLIENTS}{client}.{name}": value for name, value in kept.items()}
+    if checkpoint.best is not None:
+        tensors[BEST] = checkpoint.best.clone()  # it may be the state's own model, and a file holds a tensor once
     tensors["round"] = torch.tensor(checkpoint.round)
     content = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
@@ -113,7 +118,10 @@ def read_checkpoint(path: Path, start: State) -> Checkpoint:
         model, weights, round = (tensors.pop(name) for name in ("model", "weights", "round"))
     except (SafetensorError, KeyError) as error:
         raise InputError(f"The checkpoint {path} is not one of FedHV's: {error}.") from None
-    for name, value, like in (("model", model, start.model), ("weights", weights, start.weights)):
+    best = tensors.pop(BEST, None)
+    shaped = [("model", model, start.model), ("weights", weights, start.weights)]
+    shaped += [] if best is None else [(BEST, best, start.model)]
+    for name, value, like in shaped:
         if value.shape != like.shape or value.dtype != like.dtype:
             raise InputError(
                 f"The checkpoint {path} does not fit: expected `{name}` of shape {tuple(like.shape)} and "
@@ -133,4 +141,4 @@ def read_checkpoint(path: Path, start: State) -> Checkpoint:
     for name, value in clients.items():
         _, client, inner = name.split(".", 2)
         kept.setdefault(int(client), {})[inner] = value
-    return Checkpoint(int(round), State(model, weights, memory), kept)
+    return Checkpoint(int(round), State(model, weights, memory), kept, best)

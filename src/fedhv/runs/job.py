@@ -22,7 +22,10 @@ from fedhv.engines.portions import gpu_memory
 from fedhv.methods.base import Method, reference_of, with_reference
 from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.preferences import with_preferences
+from fedhv.problem.metrics import as_metrics
 from fedhv.problem.problem import Problem
+from fedhv.problem.tasks import Task
+from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Kept
 from fedhv.runs.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
@@ -31,11 +34,15 @@ from fedhv.runs.folder import check_folder, open_folder
 from fedhv.runs.history import History
 from fedhv.runs.record import MODEL, SUMMARY, InMemory, Run
 from fedhv.runs.reference import Reference
+from fedhv.runs.selected import Selected
 from fedhv.runs.summary import summarise
 from fedhv.simulation.observer import Observer
+from fedhv.simulation.record import Round
 from fedhv.simulation.rounds import FinishedRound, Plan, initial_state, rounds, simulate_together
+from fedhv.simulation.selection import Selection
+from fedhv.simulation.validation import MetricName
 from fedhv.support import toml
-from fedhv.support.errors import FedHVError, InputError, Interrupted
+from fedhv.support.errors import EarlyStop, FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
 from fedhv.support.jsonfile import write_object
 from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
@@ -63,6 +70,9 @@ class Job:
         folder: The run's folder; nothing is written without one.
         reference: The method's reference with its origin and cost.
         purpose: The name in progress and errors, instead of the method's.
+        part: What makes the run part of a baseline, for its configuration: the task or the client.
+        among: The clients that take part, by number; None for all.
+        judged: The tasks, by number, that count for divergence and for the choice of a model; None for all.
     """
 
     setting: Setting
@@ -73,10 +83,14 @@ class Job:
     folder: Path | None = None
     reference: Reference | None = None
     purpose: str = ""
+    part: str = ""
+    among: tuple[int, ...] | None = None
+    judged: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Raise an error for invalid input before anything is written."""
         n = len(self.problem.clients)
+        _check_selection(self.setting, self.problem)
         if self.plan.participants > n:
             raise InputError(
                 f"`federation.participants` (M) should be at most N = {n}. Found M = {self.plan.participants}."
@@ -94,8 +108,19 @@ class Job:
     def plan(self) -> Plan:
         """The plan of the rounds."""
         plan, problem = self.setting.plan(self.method, self.seed), self.problem
-        validates = () if problem.validation is None else tuple(task.name for task in problem.tasks)
-        return self.choice.adapted(replace(plan, tests=problem.test is not None, validates=validates))
+        selects = self.setting.evaluation.selects
+        if problem.validation is None:
+            plan = replace(plan, tests=problem.test is not None, judged=self.judged, selects=selects)
+        else:
+            plan = replace(
+                plan,
+                tests=False,
+                validates=tuple(task.name for task in problem.tasks),
+                metrics=() if "reports" in self.choice.fixes else tuple(map(_main_metric, problem.tasks)),
+                judged=self.judged,
+                selects=selects,
+            )
+        return self.choice.adapted(plan)
 
     @property
     def label(self) -> str:
@@ -106,7 +131,9 @@ class Job:
         """`config.toml`: the setting with this method only; the reference has its own file."""
         parameters = {key: value for key, value in method_tables(self.method).items() if key != "reference"}
         return {
-            "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__} | self.choice.fixes,
+            "run": {"method": self.method.label, "seed": self.seed, "fedhv": __version__}
+            | ({"part": self.part} if self.part else {})
+            | self.choice.fixes,
             "machine": self.choice.machine | {"why": self.choice.reason},
             "fingerprint": fingerprint(self.problem, self.method),
             "setting": toml.as_tables(self.setting) | {"methods": {self.method.label: parameters}},
@@ -215,11 +242,16 @@ def _play(
                     observer.message(str(execution.failure))
                 continue
             execution.record(finished)
-            if execution.done == execution.job.plan.rounds:
+            if execution.ended:
                 execution.finish()  # at once: the others may yet be interrupted
             # The reader of the output may have ended by the pending signal.
             with suppress(OSError) if signals.pending else nullcontext():
-                show(finished)
+                try:
+                    show(finished)
+                except EarlyStop:
+                    if not execution.ended:
+                        execution.stop()
+                        execution.finish()
     except FedHVError as stop:  # an error of the engine stops all jobs
         if not alone:
             _save(executions)
@@ -250,6 +282,8 @@ class Execution:
         self.done = 0
         self.kept: Kept = {}
         self.failure: FedHVError | None = None
+        self.best: Tensor | None = None
+        self.stopped = ""
         self._result: Run | None = None
         if job.folder is not None:
             checkpoint, note = load_checkpoint(job.folder, self.state)
@@ -258,24 +292,50 @@ class Execution:
             if checkpoint is not None:
                 self.state, self.done = checkpoint.state.to(engine.device), checkpoint.round
                 self.kept = {k: _moved(kept, engine.device) for k, kept in checkpoint.kept.items()}
+                self.best = None if checkpoint.best is None else checkpoint.best.to(engine.device)
         self.history = History(job.folder, keep=self.done)
+        self.selection = Selection(job.setting.evaluation.patience, job.judged)
+        if job.plan.selects and self.done:
+            for record in self.history.rounds:
+                self.selection = self.selection.after(record)
+        if self.done == 0 and _tests_once(job.problem):
+            engine.check_metrics(self.state.model)  # a test set that cannot be judged is found before the work
         self._saved, self._saved_at = self.done, time.monotonic()
         self._pause = SECONDS_BETWEEN_CHECKPOINTS
 
     def rounds(self) -> Any:
         """The rounds that are left, as a conversation with the engine."""
-        layout, population = self.engine.layout, self.engine.population
+        layout, among = self.engine.layout, self.job.among
+        population = self.engine.population if among is None else lambda: among
         method, plan = self.job.method, self.job.plan
         sizes = self.engine.sizes
-        return rounds(
+        run = rounds(
             layout, population, method, plan, self.state, self.done, self.baseline, self.kept, sizes, self._until
         )
+        answer: Any = None
+        while not self.ended:
+            try:
+                answer = yield run.send(answer)
+            except StopIteration:
+                return
+
+    @property
+    def ended(self) -> bool:
+        """Whether no round follows: all are played, or the run was stopped."""
+        return self.done >= self.job.plan.rounds or bool(self.stopped) or self.selection.exhausted
+
+    def stop(self) -> None:
+        """End the run after the last recorded round."""
+        self.stopped = "observer"
+        self.save()
 
     @property
     def baseline(self) -> float | None:
         """The largest test loss of the first evaluation, if there was one, for the detection of explosions."""
         first = self.history.first_evaluated
-        return None if first is None or first.evaluation is None else max(task.loss for task in first.evaluation.tasks)
+        if first is None or first.evaluation is None:
+            return None
+        return max(task.loss for task in first.evaluation.only(self.job.judged).tasks)
 
     def fail(self, error: FedHVError) -> None:
         """The run cannot continue; its last good state is kept, and nothing is rolled back."""
@@ -290,12 +350,18 @@ class Execution:
         record = finished.record
         self.history.append(replace(record, extra={**record.extra, **self.engine.measured()}))
         kept = {**self.kept, **finished.kept} if finished.kept else self.kept
+        selection = self.selection.after(record) if self.job.plan.selects else self.selection
+        best = self.best
+        if self.job.setting.evaluation.keep == "best" and selection.round == finished.number:
+            best = finished.state.model
         # No call in this statement: Ctrl-C comes before all of it or after.
-        self.state, self.done, self.kept = finished.state, finished.number, kept
+        self.state, self.done, self.kept, self.selection, self.best = (
+            finished.state, finished.number, kept, selection, best
+        )  # fmt: skip
         due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
         every = self.job.setting.record.checkpoints
         keeps = self.job.folder is not None and every > 0 and self.done % every == 0
-        if due or keeps or self.done == self.job.plan.rounds:
+        if due or keeps or self.ended:
             self.save()
         if keeps and self.job.folder is not None:
             keep_checkpoint(self.job.folder, self.done)
@@ -305,14 +371,14 @@ class Execution:
         if self.job.folder is not None and self.done > self._saved:
             began = time.monotonic()
             self.history.sync()  # a checkpoint is worth nothing without the rounds before it
-            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state, self.kept))
+            save_checkpoint(self.job.folder, Checkpoint(self.done, self.state, self.kept, self.best))
             affordable = min((time.monotonic() - began) / self._share, MOST_SECONDS_BETWEEN_CHECKPOINTS)
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, affordable)
         self._saved, self._saved_at = self.done, time.monotonic()
 
     def result(self) -> Run:
         """The finished run, with its results written; or, if it pauses before its end, the run so far."""
-        if self.done == self.job.plan.rounds:
+        if self.ended:
             return self.finish()
         self.save()
         return self._run_so_far()
@@ -328,6 +394,8 @@ class Execution:
 
     def _run_so_far(self) -> Run:
         job, played = self.job, tuple(self.history.rounds)
+        model = self.state.model if self.best is None else self.best
+        evaluation, selected = self._chosen(played, model)
         summary = summarise(
             setting=job.setting.name,
             method=job.method.label,
@@ -338,13 +406,30 @@ class Execution:
             rounds=played,
             reference=job.reference,
             labels=self.engine.labels(),
+            final=evaluation,
+            selected=selected,
         )
-        kept = InMemory(summary, played, self._state_dict(), job.reference)
+        kept = InMemory(summary, played, self._state_dict(model), job.reference)
         return Run(toml.read_text(toml.write(job.config())), job.folder, kept)
 
-    def _state_dict(self) -> dict[str, Tensor]:
-        """The final model as the module's state dict."""
-        tensors = self.engine.client.network.state_dict(self.state.model)
+    def _chosen(self, played: Sequence[Round], model: Tensor) -> tuple[Evaluation | None, Selected | None]:
+        """The evaluation of the model that is kept, and how it was chosen; test examples are looked at here."""
+        job, reference = self.job, self.job.setting.evaluation.reference
+        validates = job.problem.validation is not None
+        number = self.selection.round if self.best is not None and self.selection.round else self.done
+        at = next((each for each in reversed(played) if each.number <= number and each.evaluation is not None), None)
+        evaluation = None if at is None else at.evaluation
+        if _tests_once(job.problem) or (job.problem.test is not None and (at is None or at.number != number)):
+            evaluation = self.engine.evaluate(model, reference)
+        if not validates and not self.stopped:
+            return evaluation, None
+        stopped = self.stopped or ("patience" if self.selection.exhausted else "")
+        keep, seen = job.setting.evaluation.keep, at if validates else None
+        return evaluation, Selected.of(keep, number, stopped, self.selection, seen)
+
+    def _state_dict(self, model: Tensor) -> dict[str, Tensor]:
+        """A model as the module's state dict."""
+        tensors = self.engine.client.network.state_dict(model)
         return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
 
     def __enter__(self) -> Execution:
@@ -352,6 +437,28 @@ class Execution:
 
     def __exit__(self, *_: object) -> None:
         self.history.close()
+
+
+def _check_selection(setting: Setting, problem: Problem) -> None:
+    """Reject a choice of models without examples to choose by."""
+    chosen = setting.evaluation
+    if chosen.selects and problem.validation is None and chosen.on == "test":
+        asks = "keep = 'best'" if chosen.keep == "best" else f"patience = {chosen.patience}"
+        raise InputError(
+            f"`evaluation.{asks}` needs examples that clients hold out. Found none; set `federation.validation`, for "
+            "example 0.1."
+        )
+
+
+def _tests_once(problem: Problem) -> bool:
+    """Whether test examples are looked at once, for the model that is kept; rounds are evaluated at the clients."""
+    return problem.test is not None and problem.validation is not None
+
+
+def _main_metric(task: Task) -> MetricName | None:
+    for metric in as_metrics(task.name, task.metrics):
+        return MetricName(metric.name, metric.better == "lower")
+    return None
 
 
 def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

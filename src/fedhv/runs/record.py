@@ -163,7 +163,8 @@ class Run:
         if self.ended is None:
             return f"{len(self.rounds)} of {self.planned} rounds"
         found = self.ended
-        return f"{found.rounds} rounds: mean {found.mean_accuracy:.1f} %, worst {found.worst_accuracy:.1f} %"
+        brief = found.brief.replace(" % worst", " %, worst")
+        return f"{found.rounds} rounds: {brief}"
 
     def _repr_html_(self) -> str:
         """A notebook's view: a line and the tasks."""

@@ -199,15 +199,33 @@ class Evaluating:
         explosion: The run stops if a test loss exceeds this multiple of the first evaluation's largest; inf: never.
         on: "test" examples, or all examples that clients hold out for "validation" (`federation.validation`). With the
             latter the test examples are not looked at.
+        keep: Which model is kept and tested: that of the "last" round, or the "best" on the examples that clients hold
+            out (`federation.validation`), by the tasks' main metrics.
+        patience: The run stops after this many evaluations without a better model on these examples; 0: never.
     """
 
     every: int = 1
     reference: float = 3.0
     explosion: float = 1000.0
     on: Literal["test", "validation"] = "test"
+    keep: Literal["last", "best"] = "last"
+    patience: int = 0
+
+    @property
+    def selects(self) -> bool:
+        """Whether evaluations choose the model or the last round."""
+        return self.keep == "best" or self.patience > 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "evaluation", "every")
+        _at_least(0, self, "evaluation", "every", "patience")
+        if self.keep not in ("last", "best"):
+            raise InputError(f"`evaluation.keep` should be 'last' or 'best'. Found '{self.keep}'.")
+        if self.selects and self.every == 0:
+            asks = "keep = 'best'" if self.keep == "best" else f"patience = {self.patience}"
+            raise InputError(
+                f"`evaluation.every` should be at least 1 with `evaluation.{asks}`: models are compared by evaluations."
+                " Found 0."
+            )
         if not 0 < self.reference < math.inf:
             raise InputError(f"`evaluation.reference` should be positive. Found {self.reference}.")
         if not self.explosion > 1:

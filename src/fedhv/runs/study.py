@@ -20,7 +20,7 @@ from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Job, execute_together
 from fedhv.runs.prepare import prepare
 from fedhv.runs.processes import in_processes
-from fedhv.runs.record import REFERENCE, Run, read_run, read_summary
+from fedhv.runs.record import REFERENCE, SUMMARY, Run, read_run, read_summary
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import resolve
 from fedhv.runs.summary import Summary
@@ -272,10 +272,14 @@ def _ended(folder: Path) -> Run:
 
 
 def _progress_of(execution: Execution) -> Progress:
-    return Progress(execution.job.label, execution.done, execution.job.plan.rounds, execution.history.last_evaluated)
+    rounds = execution.done if execution.ended else execution.job.plan.rounds  # it may have stopped early
+    return Progress(execution.job.label, execution.done, rounds, execution.history.last_evaluated)
 
 
 def _progress(each: StudyRun, history: Following) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
     history.news()
-    return Progress(each.label, history.count, each.setting.training.rounds, history.last_evaluated)
+    rounds = each.setting.training.rounds
+    if each.setting.evaluation.patience and (each.folder / SUMMARY).exists():
+        rounds = history.count  # it may have stopped early
+    return Progress(each.label, history.count, rounds, history.last_evaluated)

@@ -12,6 +12,7 @@ from typing import Any
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.reference import Reference
+from fedhv.runs.selected import Selected
 from fedhv.simulation.record import Round
 from fedhv.support.errors import FedHVError
 from fedhv.support.jsonfile import Fields
@@ -81,6 +82,7 @@ class Summary(Evaluation):
         floor_activations: How often a slack was below the floor.
         refused: Replies that were left out, if any were.
         watch: The findings of the reference watch, if any.
+        selection: How the model was chosen, where clients hold out examples or the run was stopped.
         communication: The communication.
         seconds: Of all rounds.
         calibration_seconds: The time of the calibration.
@@ -100,6 +102,7 @@ class Summary(Evaluation):
     floor_activations: int = 0
     refused: Refused | None = None
     watch: Watched | None = None
+    selection: Selected | None = None
     communication: Communication
     seconds: float
     calibration_seconds: float
@@ -130,6 +133,7 @@ class Summary(Evaluation):
             floor_activations=found.whole("floor_activations") if "floor_activations" in found else 0,
             refused=_refused(found.object("refused")) if "refused" in found else None,
             watch=_watched(found.object("watch")) if "watch" in found else None,
+            selection=Selected.read(found.object("selection")) if "selection" in found else None,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,6 +156,7 @@ class Summary(Evaluation):
             "min_report_slack": self.min_report_slack,
             "floor_activations": self.floor_activations,
             **{key: value for key, value in incidents.items() if value is not None},
+            **({} if self.selection is None else {"selection": self.selection.as_dict()}),
             "communication": asdict(self.communication),
             "seconds": self.seconds,
             "calibration_seconds": self.calibration_seconds,
@@ -168,7 +173,7 @@ class Summary(Evaluation):
     @property
     def incidents(self) -> list[str]:
         """Notes on a finished run: replies that were left out, slacks that were too small."""
-        lines = []
+        lines = [self.selection.text] if self.selection is not None and self.selection.text else []
         if self.refused is not None:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in self.refused.reasons.items())
             again = f", {self.refused.repeated_rounds} rounds repeated" if self.refused.repeated_rounds else ""
@@ -207,9 +212,10 @@ def summarise(
     rounds: Sequence[Round],
     reference: Reference | None,
     labels: Sequence[int] | None = None,
+    final: Evaluation | None,
+    selected: Selected | None = None,
 ) -> Summary:
-    """The final evaluation, the weights, the diagnostics of the reference, and the communication."""
-    final = next((round.evaluation for round in reversed(rounds) if round.evaluation is not None), None)
+    """The evaluation of the kept model, the weights, the diagnostics of the reference, and the communication."""
     if final is None:
         raise FedHVError(
             "The run has no evaluation: in no round that was evaluated did clients with held-out labels of every task "
@@ -235,6 +241,7 @@ def summarise(
         floor_activations=sum(round.floored or 0 for round in rounds),
         refused=_left_out(rounds),
         watch=_seen(rounds),
+        selection=selected,
         communication=Communication(
             downlink_bytes=down,
             uplink_bytes=up,

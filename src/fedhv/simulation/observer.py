@@ -27,7 +27,7 @@ class Observer:
         """A run starts, or continues after `done` rounds."""
 
     def round(self, round: Round) -> None:
-        """A round has ended."""
+        """A round has ended. Raise `fedhv.EarlyStop` here to end the run after it."""
 
     def stop(self) -> None:
         """The run has ended."""

@@ -29,7 +29,8 @@ from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, worst_task
 from fedhv.simulation.record import Round, noted
-from fedhv.simulation.validation import validate
+from fedhv.simulation.selection import check_judged
+from fedhv.simulation.validation import MetricName, validate
 from fedhv.support.errors import FedHVError, InputError, diverged
 
 
@@ -52,9 +53,12 @@ class Plan:
         faults: Simulated client failures.
         explosion: The run has diverged if a test loss exceeds this multiple of the first evaluation's largest.
         cohort: Whether the history has who was asked, whose answers were taken, and the norms of their updates.
-        tests: Whether there are test examples.
-        validates: The tasks' names, where clients evaluate models on examples that they hold out; else empty. Without
-            test examples their evaluation takes the place of the test's.
+        tests: Whether models are evaluated on test examples after rounds.
+        validates: The tasks' names, where clients evaluate models on examples that they hold out; else empty. Their
+            evaluation then takes the place of the test's, which is computed once, for the model that is kept.
+        metrics: The tasks' main metrics, where clients are to compute them on what they hold out.
+        judged: The tasks, by number, that count for divergence and for the choice of a model; None for all.
+        selects: Whether the evaluations choose the model or the last round, so that every task has to be judged.
     """
 
     rounds: int
@@ -73,6 +77,9 @@ class Plan:
     cohort: bool = field(default=False, kw_only=True)
     tests: bool = field(default=True, kw_only=True)
     validates: tuple[str, ...] = field(default=(), kw_only=True)
+    metrics: tuple[MetricName | None, ...] = field(default=(), kw_only=True)
+    judged: tuple[int, ...] | None = field(default=None, kw_only=True)
+    selects: bool = field(default=False, kw_only=True)
 
     def local_in(self, t: int) -> LocalTraining:
         """The local training in round t, counted from 0."""
@@ -180,7 +187,9 @@ def rounds(
         if plan.evaluates(t + 1):
             evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
             if evaluation is not None:
-                baseline = check_explosion(evaluation, baseline, plan.explosion, t + 1)
+                baseline = check_explosion(evaluation.only(plan.judged), baseline, plan.explosion, t + 1)
+                if plan.selects:
+                    check_judged(evaluation, plan.metrics, plan.judged)
         yield FinishedRound(
             number=t + 1,
             state=state,
@@ -217,7 +226,7 @@ def evaluated(
     if not plan.validates:
         return evaluation, None
     place = plan.seed, t, plan.local_in(t)
-    found = yield from validate(layout, plan.validates, population, plan.screening, model, place)
+    found = yield from validate(layout, plan.validates, population, plan.screening, model, place, plan.metrics)
     if evaluation is None:
         evaluation = found.overall(plan.evaluation_reference)
     return evaluation, found.as_dict(plan.evaluation_reference)

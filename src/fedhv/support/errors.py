@@ -45,6 +45,10 @@ class Interrupted(FedHVError):
     exit_code = 130
 
 
+class EarlyStop(Exception):
+    """Raise it in an observer's `round` to end the run after this round: `fedhv.run` returns the run as it is then."""
+
+
 class Diverged(FedHVError):
     """A run has diverged. Its last good state is kept."""
 
