@@ -1,7 +1,7 @@
 r"""The exact (ε, δ) of Gaussian mechanisms without sampling.
 
 A mechanism with noise multiplier $z$ has the trade-off curve of two unit Gaussians at distance $\mu = 1/z$; several of
-them, whatever each one's $z$, are one with $\mu = \sqrt{\sum 1/z_i^2}$. Its δ at ε is
+them, with any $z$ each, are equivalent to one with $\mu = \sqrt{\sum 1/z_i^2}$. Its δ at ε is
 
 $$ \delta(\varepsilon) = \Phi(\mu/2 - \varepsilon/\mu) - e^\varepsilon\,\Phi(-\mu/2 - \varepsilon/\mu). $$
 

@@ -49,7 +49,7 @@ class Engine(ABC):
             self._test = None if problem.test is None else problem.test.to(self.device)
         self.layout = self.client.layout
         self.notes: list[str] = list(self.client.network.notes)
-        """What the user should know about how a run is computed; emptied by whoever shows it."""
+        """Messages for the user about the computation of a run; the caller shows and removes them."""
         self.chunk = Portion(
             CHUNK if self.device.type == "cpu" else 16 * CHUNK,
             "GPU memory is short: reports and evaluations use {size} examples at a time.",

@@ -126,12 +126,12 @@ class Spent:
     """The (ε, δ) of a run's reports, for one client's whole dataset.
 
     Attributes:
-        to_server: ε against whoever sees every single report, as the server does: a client takes part in
-            `rounds_of_one` rounds at most, and nobody hides in a crowd.
-        to_others: ε against those who do not know who took part, as they see only what the server makes of the reports
-            (weights, models): every round draws M of N clients, and what one client adds is hidden in the draw too.
-            It holds where each draw is uniform from all N, as in the simulator by default. Over Flower it is from the
-            nodes that are there, which may be hardly more than M: count on `to_server` alone.
+        to_server: ε towards the server, which receives every report. A client participates in at most `rounds_of_one`
+            rounds, and sampling gives no amplification.
+        to_others: ε towards others, who see only weights and models and do not know the cohorts. Every round draws M of
+            N clients, which gives amplification by sampling. It holds if each draw is uniform from all N, as in the
+            simulation by default. On Flower, draws are from the available nodes, which may be hardly more than M: use
+            `to_server` only.
         delta: δ of both.
         rounds_of_one: The number of rounds of one client that `to_server` assumes.
     """

@@ -19,7 +19,7 @@ from fedhv.support.errors import FedHVError, InputError
 def rehearse(problem: Problem) -> None:
     """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
     if problem.clients.elsewhere:
-        return  # nobody here has an example to show to the model
+        return  # no client here has an example for a trial
     client = Client(problem)
     batch = client.ready(client.train_examples[:2])
     theta = flatten(client.network.module)

@@ -36,7 +36,7 @@ class Uniform(Method):
             check_report_budget(self.report)
 
     def conversation(self, state: State) -> Conversation:
-        """The round on robust reports; a task that nobody of the cohort has keeps its last one."""
+        """The round with robust reports; a task without labels in the cohort keeps its last report."""
         return robust(remembered(checked_round(self, state), state), self.aggregate, self.trim)
 
     def round(self, state: State) -> Conversation:

@@ -20,7 +20,7 @@ NUMBERS = 8
 """The smallest number of channels in a group that replaces a BatchNorm1d, if the layer has that many."""
 
 KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""The layers that policies know; a class of somebody's own may compute anything."""
+"""The layers that policies support; a derived class may compute something else."""
 
 
 class FrozenNorm(_BatchNorm):

@@ -92,7 +92,7 @@ class Layout:
             raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
         if not (running := _statistics(module)):
             return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
-        # All tasks' examples pass a layer, also one in a head: its statistics are nobody's own.
+        # The examples of all tasks pass through a layer, also in a head, so its statistics belong to no task.
         owners += [-1] * len(running)
         marks = [name in running for name in (*parameters, *running)]
         kept = [any(_within(name, prefix) for prefix in _residents(module)) for name in (*parameters, *running)]

@@ -71,13 +71,13 @@ class Replies:
         cohort: The clients whose answers were taken.
         layout: Of the model.
         refused: The others, with reasons.
-        means: The mean over clients of every tensor that is combined so.
-        stacks: Every other tensor of the replies, one row for each client; None where no client sent it.
-        each: The replies one by one, where the request asked for that; they take M times the memory of one.
-        shares: How much each client's answer about each task counts, M × m; None where all count alike.
-        statistics: The mean change of the model's running statistics, d numbers that are zero elsewhere; None where the
-            model has none in θ or nobody trained.
-        norms: The norm of every update, by client, where that was asked for or is needed.
+        means: The mean over clients of every tensor that is averaged.
+        stacks: Every other tensor of the replies, one row per client; None if no client sent it.
+        each: The single replies, if the request has `each`; they take M times the memory of one reply.
+        shares: The share of each client in the mean of each task, M × m; None if all shares are equal.
+        statistics: The mean change of the model's running statistics, d numbers that are zero elsewhere; None if the
+            model has none in θ or no client trained.
+        norms: The norm of every update, by client, if it was requested or is needed.
     """
 
     cohort: Cohort

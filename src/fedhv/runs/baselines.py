@@ -3,7 +3,7 @@
 - single-task: one federated run for every task, with the clients that have labels of it.
 - local: every client trains alone; each of its models is evaluated on the common test examples, and the scores are
   averaged over clients. A task that a client has no label of stays untrained there, as it would in practice.
-- pooled: one model is trained on everybody's examples.
+- pooled: one model is trained on the examples of all clients.
 
 All train with uniform weights, the setting's minibatches and T·K gradient steps, as many as a client makes that takes
 part in every round, and with the rates that the setting has for `uniform`. A task that is alone weighs 1 instead of

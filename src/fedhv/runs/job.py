@@ -260,7 +260,7 @@ def _play(
 
 
 def _save(executions: Sequence[Execution]) -> None:
-    """Keep all that is recorded, whatever signal comes meanwhile, and of every run, whatever becomes of another."""
+    """Write the records of every run, also if a signal arrives or another run fails."""
     with deferred_signals(), ExitStack() as stack:
         for execution in executions:
             stack.callback(execution.save)

@@ -274,7 +274,7 @@ def _play(
 
 
 def _with_statistics(layout: Layout, before: State, after: State, change: Tensor | None) -> State:
-    """Running statistics are the mean of the clients', whatever step a method makes of their updates.
+    """Running statistics are the mean of the clients'; a method's step does not apply to them.
 
     They are no parameters: a server's learning rate would move a variance past the clients' values, below zero even.
     """

@@ -77,7 +77,7 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
 
 
 def _first_step(layers: Sequence[nn.Module]) -> tuple[Callable[[Tensor], Tensor], int]:
-    """What to do first, and how many of the layers that does; a layer that somebody watches is done alone."""
+    """The first step, and the number of layers that it covers; a layer with hooks is computed alone."""
     match list(itertools.takewhile(lambda layer: not hooked(layer), layers[:3])):
         case [Normalisation() as norm, following, *_] if type(following) is nn.ReLU:
             return norm.fused, 2

@@ -28,5 +28,5 @@ class Fixed(LossRule):
         return State(model, self.shares(tasks).float())
 
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
-        """p, whatever the losses."""
+        """p, for any losses."""
         return self.shares(len(losses)), {}

@@ -266,7 +266,7 @@ class Quadratics(AnalyticFederation):
 
 
 class Point(nn.Module):
-    """A model that is its parameters: every output is θ, whatever the input."""
+    """A model whose outputs are its parameters: every output is θ, for any input."""
 
     def __init__(self, start: Tensor, tasks: int) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ class EvaluateReplies(Replies):
 
 @dataclass(frozen=True)
 class Evaluate(Request):
-    """The model on the examples that each client holds out; nobody trains.
+    """Evaluates the model on the held-out examples of each client, without training.
 
     Attributes:
         model: θ.
