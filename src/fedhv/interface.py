@@ -18,6 +18,7 @@ from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.report.front import Front, make_front, moocore
 from fedhv.report.progress import shown
+from fedhv.runs.baselines import check_baselines
 from fedhv.runs.calibration import calibrated_under, find_reference
 from fedhv.runs.config import Setting, as_overrides
 from fedhv.runs.defaults import EXECUTORS, SEEDS
@@ -173,6 +174,7 @@ def compare(
     reference: str | Path | Reference | Sequence[float] | None = None,
     init: Any = None,
     fresh: bool = False,
+    baselines: Sequence[str] = (),
     override: Iterable[str] = (),
     data: str | None = None,
     observer: Observer | None = None,
@@ -202,6 +204,9 @@ def compare(
         reference: As for `run`.
         init: As for `run`.
         fresh: Delete these runs and their calibration in `out` first.
+        baselines: What the methods are compared with: "single-task" (a federated run for every task), "local" (every
+            client alone), "pooled" (one model on all examples). Their learning rates are those of the setting's
+            `baselines`, such as `override=["baselines.local.local_lr=0.03"]`, else those of `uniform`.
         override: As for `run`.
         data: As for `run`.
         observer: As for `run`.
@@ -222,6 +227,8 @@ def compare(
     )
     seeds = [as_seed(seed) for seed in seeds]
     _distinct("seeds", seeds)
+    _several("baselines", baselines)
+    check_baselines(baselines)
     rehearse(problem)  # bad input is found before anything is written
     given = resolve_reference(reference, setting, problem)
     if given is not None and not any(takes_reference(method) for method in chosen):
@@ -243,6 +250,7 @@ def compare(
             data=data,
             init=init,
             fresh=fresh,
+            baselines=baselines,
             observer=watch,
         )
         runs = [_with_problem(run, what) for run in runs]

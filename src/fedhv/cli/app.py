@@ -43,7 +43,7 @@ from fedhv.cli.options import (
 from fedhv.engines import ENGINES
 from fedhv.methods import METHODS, RULES
 from fedhv.runs.config import load_setting, setting_tables, shipped_settings
-from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.runs.defaults import BASELINES, EXECUTORS, SEEDS
 from fedhv.support import toml
 from fedhv.support.errors import InputError, Interrupted, unknown
 from fedhv.support.terminal import print_line
@@ -178,6 +178,9 @@ def compare(
     reference: ReferenceOption = None,
     init: InitOption = None,
     fresh: FreshOption = False,
+    baselines: Annotated[
+        str, typer.Option(help=f"Baselines to run too, comma-separated: {', '.join(BASELINES)}.")
+    ] = "",
     set_: SetOption = None,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
@@ -211,6 +214,7 @@ def compare(
             reference=reference,
             init=init,
             fresh=fresh,
+            baselines=names(baselines),
             data=data,
             observer=watch,
         )

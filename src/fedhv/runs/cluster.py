@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedhv.runs.record import SUMMARY
 from fedhv.runs.summary import Summary
@@ -23,7 +23,10 @@ from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import make_folder, write_atomic
 
 if TYPE_CHECKING:
-    from fedhv.runs.study import StudyRun
+    from fedhv.runs.baseline_run import BaselineRun
+    from fedhv.runs.study import StudyRun as MethodRun
+
+    StudyRun: TypeAlias = MethodRun | BaselineRun
 
 RETRIES = 3
 """How often a run is restarted if its machine or process died."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhv.methods import METHODS, make_method, method_class, method_place
 from fedhv.protocol.faults import NO_FAULTS, Faults
+from fedhv.runs.defaults import BASELINES
 from fedhv.runs.sections import (
     Calibration,
     Evaluating,
@@ -25,7 +26,7 @@ from fedhv.runs.sections import (
 from fedhv.support import toml
 from fedhv.support.declared import declared
 from fedhv.support.errors import InputError, unknown
-from fedhv.support.numbers import as_seed
+from fedhv.support.numbers import as_seed, is_number
 
 # A setting can be read and shown without PyTorch; other modules are imported where they are used.
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Setting:
         record: What histories have beside what they always have.
         references: Frozen references by name, as alternatives to a calibration.
         preferences: The importance of each task by name, for methods that take preferences.
+        baselines: Learning rates of the baselines "single-task", "local" and "pooled"; by default those of `uniform`.
         methods: The hyper-parameters of every method. A method without learning rates has FedHV's; a rule of TorchJD
             has those of the method with the same communication.
     """
@@ -62,9 +64,11 @@ class Setting:
     record: Recording = field(default_factory=Recording)
     references: dict[str, tuple[float, ...]] = field(default_factory=dict)
     preferences: dict[str, float] = field(default_factory=dict)
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_rates(self.baselines)
         if self.server.min_replies > self.federation.participants:
             raise InputError(
                 f"`server.min_replies` should be at most `federation.participants` (M = "
@@ -132,6 +136,20 @@ class Setting:
             explosion=self.evaluation.explosion,
             cohort=self.record.cohort,
         )
+
+
+def _check_rates(baselines: Mapping[str, Mapping[str, Any]]) -> None:
+    """Reject rates of a baseline that there is not, keys that are no rates, and rates that are not positive."""
+    for name, given in baselines.items():
+        if name not in BASELINES:
+            raise unknown("baseline", name, BASELINES)
+        if not isinstance(given, Mapping):
+            raise InputError(f"`baselines.{name}` should be a table such as {{ local_lr = 0.1 }}. Found {given!r}.")
+        for key, value in given.items():
+            if key not in ("server_lr", "local_lr"):
+                raise unknown(f"key of `baselines.{name}`", key, ("server_lr", "local_lr"))
+            if not (is_number(value) and 0 < value < float("inf")):
+                raise InputError(f"`baselines.{name}.{key}` should be positive. Found {value!r}.")
 
 
 def shipped_settings() -> dict[str, Path]:

@@ -65,8 +65,11 @@ def _entries(folder: Path) -> set[str]:
         raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
-NOT_COMPARED = ("description", "references")
-"""The keys of a setting that may differ between a run and its continuation; the reference has its own file."""
+NOT_COMPARED = ("description", "references", "baselines")
+"""The keys of a setting that may differ between a run and its continuation.
+
+The reference has its own file, and a baseline's rates are hyper-parameters of its own runs.
+"""
 
 
 def computed(setting: Any) -> Any:

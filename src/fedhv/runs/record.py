@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedhv.problem.problem import Problem
 from fedhv.runs.checkpoint import has_checkpoint
+from fedhv.runs.defaults import BASELINES
 from fedhv.runs.history import read_history
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.sections import Evaluating
@@ -71,6 +72,11 @@ class Run:
         return self.table("machine")
 
     @property
+    def of_several_models(self) -> bool:
+        """Whether it is a baseline that trains a model for every task or client."""
+        return self.method in BASELINES[:2] and "part" not in self.table("run")
+
+    @property
     def planned(self) -> int | None:
         """The planned number of rounds; None if the configuration does not have it."""
         rounds = self.table("setting", "training").get("rounds")
@@ -121,7 +127,13 @@ class Run:
 
     @cached_property
     def state_dict(self) -> dict[str, Tensor]:
-        """The final model, for `module.load_state_dict`."""
+        """The kept model, for `module.load_state_dict`."""
+        if self.of_several_models:
+            what = "task" if self.method == BASELINES[0] else "client"
+            raise InputError(
+                f"The baseline '{self.method}' has no model of its own but one for every {what}. Name a folder in its "
+                "`parts`."
+            )
         if self.kept is not None:
             return self.kept.state_dict
         path = self._place / MODEL
@@ -133,7 +145,8 @@ class Run:
 
     def in_memory(self) -> Run:
         """The same run with all that its folder holds, which it then no longer needs."""
-        kept = InMemory(self.summary, self.rounds, self.state_dict, self.reference)
+        model = {} if self.of_several_models else self.state_dict
+        kept = InMemory(self.summary, self.rounds, model, self.reference)
         return Run(self.config, None, kept, self.problem)
 
     def table(self, *path: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
+from fedhv.runs.baseline_run import BaselineRun, FollowingParts
+from fedhv.runs.baselines import Pooled, baseline_method, pooled
 from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
@@ -117,6 +119,7 @@ def run_study(
     data: str | None = None,
     init: Any = None,
     fresh: bool = False,
+    baselines: Sequence[str] = (),
     observer: Observer,
 ) -> list[Run]:
     """Every method with every seed, each in its own folder. Finished runs are read, the others are run or resumed.
@@ -125,26 +128,36 @@ def run_study(
     and a later call continues them. A calibration has the learning rates of `rates`, by default FedHV's. `own` is a
     problem of the user's, which stays in this process; `given` is the reference for all that take one; `init` is where
     the problem's model begins, for processes that load it themselves. With `fresh` what the folder holds of these runs
-    is deleted first.
+    is deleted first. `baselines` are runs of the study too, after those of the methods.
     """
     variants = as_variants(methods)
     choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
-    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * len(variants))
+    others = [baseline_method(name, setting, len(problem.tasks), variants[0].method) for name in baselines]
+    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
     elif engine == "auto" and choice.engine == "parallel" and workers > 1:
         choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
     places = [(each.place(folder, seed), each.method, seed) for each in variants for seed in seeds]
+    compared = [
+        BaselineRun(setting, other, seed, folder / f"{other.label}-seed{seed}", choice, data, init)
+        for seed in seeds
+        for other in others
+    ]
     if fresh:
-        for place in [*(place for place, _, _ in places), *(folder / CALIBRATION).glob("*")]:
+        stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
+        for place in [*stale, *(folder / CALIBRATION).glob("*")]:
             remove_run(place)
         (folder / REFERENCE).unlink(missing_ok=True)
     for place, method, seed in places:
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
-    finished = sum(read_summary(place) is not None for place, _, _ in places)
+    for each in compared:
+        check_folder(each.folder, each.config(problem), resume=True)
+    every = [*(place for place, _, _ in places), *(each.folder for each in compared)]
+    finished = sum(read_summary(place) is not None for place in every)
     if finished:
-        observer.message(f"{finished} of {len(places)} runs are read from {folder}.")
+        observer.message(f"{finished} of {len(every)} runs are read from {folder}.")
     observer = Announcing(observer, str(choice) if choice.announce else "")
     lacking = [each.method for each in variants if needs_reference(each.method)]
     frozen = given
@@ -155,7 +168,7 @@ def run_study(
         whose = rates or next((method for method in lacking if method.label == FedHV.name), lacking[0])
         frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
-    study = [
+    study: list[StudyRun | BaselineRun] = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
         StudyRun(
             setting,
@@ -172,7 +185,11 @@ def run_study(
         for seed in seeds
         for each in variants
     ]
-    followed = [(each, Following(each.folder)) for each in study]
+    study += compared
+    followed = [
+        (each, Following(each.folder) if isinstance(each, StudyRun) else FollowingParts(each, problem))
+        for each in study
+    ]
 
     def tick() -> None:
         observer.runs([_progress(each, history) for each, history in followed])
@@ -180,7 +197,7 @@ def run_study(
     if executor == "ray":
         outcomes: Sequence[Outcome] = on_ray(study, jobs, tick)
     elif choice.engine == "stacked":
-        outcomes = together(study, problem, jobs or len(study), observer)
+        outcomes = together(study, problem, jobs, observer)
     elif workers == 1:
         outcomes = one_by_one(study, problem, observer)
     else:
@@ -216,11 +233,20 @@ def _shared_reference(
     return reference
 
 
-def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: Observer) -> list[Outcome]:
-    """Run several runs in step on one engine, with their clients stacked in one computation."""
+def together(
+    study: Sequence[StudyRun | BaselineRun], problem: Problem, most: int | None, observer: Observer
+) -> list[Outcome]:
+    """Run several runs in step on one engine, with their clients stacked in one computation.
+
+    The parts of baselines are such runs too. Those of a pool have another problem and are computed after the others.
+    """
     outcomes: dict[Path, Outcome] = {}
     waiting: list[Job] = []
+    pool = pooled(problem) if any(each.method.label == Pooled.name for each in study) else None
     for each in study:
+        if isinstance(each, BaselineRun):
+            waiting += each.waiting(problem, pool)
+            continue
         ready = prepare(each.job(problem), Observer(), each.data)
         if isinstance(ready, Run):
             outcomes[each.folder] = ready.summary
@@ -228,17 +254,24 @@ def together(study: Sequence[StudyRun], problem: Problem, most: int, observer: O
             waiting.append(ready)
 
     def tick(executions: Sequence[Execution]) -> None:
-        observer.runs([_progress_of(execution) for execution in executions if execution.failure is None])
+        observer.runs(_progress_together([each for each in executions if each.failure is None]))
 
-    for start in range(0, len(waiting), most):
-        group = waiting[start : start + most]
-        for job, outcome in zip(group, execute_together(group, tick, observer, study[0].until), strict=True):
-            assert job.folder is not None
-            outcomes[job.folder] = outcome.summary if isinstance(outcome, Run) else outcome
+    for place in (problem, pool):
+        jobs = [job for job in waiting if job.problem is place]
+        for start in range(0, len(jobs), most or len(jobs) or 1):
+            group = jobs[start : start + (most or len(jobs))]
+            for job, outcome in zip(group, execute_together(group, tick, observer, study[0].until), strict=True):
+                assert job.folder is not None
+                outcomes[job.folder] = outcome.summary if isinstance(outcome, Run) else outcome
+    for each in study:
+        if isinstance(each, BaselineRun):
+            inside = [found for place, found in outcomes.items() if each.folder in place.parents]
+            failed = [found for found in inside if isinstance(found, FedHVError)]
+            outcomes[each.folder] = failed[0] if failed else each.combine(problem)
     return [outcomes[each.folder] for each in study]
 
 
-def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: Observer) -> list[Outcome]:
+def one_by_one(study: Sequence[StudyRun | BaselineRun], problem: Problem, observer: Observer) -> list[Outcome]:
     """Play runs one after the other in this process."""
     outcomes: list[Outcome] = []
     for each in study:
@@ -251,7 +284,7 @@ def one_by_one(study: Sequence[StudyRun], problem: Problem, observer: Observer) 
     return outcomes
 
 
-def _complete(study: Sequence[StudyRun], outcomes: Sequence[Outcome]) -> list[Run]:
+def _complete(study: Sequence[StudyRun | BaselineRun], outcomes: Sequence[Outcome]) -> list[Run]:
     """The runs, if none failed."""
     failures = [outcome for outcome in outcomes if isinstance(outcome, FedHVError)]
     runs = [
@@ -271,12 +304,25 @@ def _ended(folder: Path) -> Run:
     return run
 
 
+def _progress_together(executions: Sequence[Execution]) -> list[Progress]:
+    """A line for every run; the parts of a baseline have one together."""
+    lines: dict[str, list[Progress]] = {}
+    for each in executions:
+        job = each.job
+        label = f"{job.method.label} seed {job.seed}" if job.part else job.label
+        lines.setdefault(label, []).append(_progress_of(each))
+    return [
+        found[0] if len(found) == 1 else Progress(label, sum(p.done for p in found), sum(p.rounds for p in found), None)
+        for label, found in lines.items()
+    ]
+
+
 def _progress_of(execution: Execution) -> Progress:
     rounds = execution.done if execution.ended else execution.job.plan.rounds  # it may have stopped early
     return Progress(execution.job.label, execution.done, rounds, execution.history.last_evaluated)
 
 
-def _progress(each: StudyRun, history: Following) -> Progress:
+def _progress(each: StudyRun | BaselineRun, history: Following | FollowingParts) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
     history.news()
     rounds = each.setting.training.rounds
