@@ -16,7 +16,7 @@ from report.studies import write_fixed, write_study
 def differences(folder):
     """The table's rows as text, by the names of their methods; none where there is no table."""
     found = [table for table in tables(read_study([folder])) if table.name == "differences"]
-    return {row[1].text: [cell.plain for cell in row[2:]] for table in found for row in table.rows}
+    return {row[1].text: [cell.plain for cell in row[3:]] for table in found for row in table.rows}
 
 
 def write(folder, method, accuracies):
@@ -38,7 +38,7 @@ def test_equal_differences_leave_no_doubt(tmp_path):
     write(tmp_path, "uniform", {seed: (80.0 + seed, 70.0 + seed) for seed in range(3)})
     write(tmp_path, "fedhv", {seed: (81.0 + seed, 71.0 + seed) for seed in range(3)})
     table = next(table for table in tables(read_study([tmp_path])) if table.name == "differences")
-    ((_, _, mean, worst, _),) = table.rows
+    ((_, _, _, mean, worst, _),) = table.rows
     assert (mean.plain, mean.rank, worst.plain, worst.rank) == ("+1.00 [+1.00, +1.00]", 1, "+1.00 [+1.00, +1.00]", 1)
 
 
@@ -46,7 +46,7 @@ def test_what_may_be_chance_does_not_stand_out(tmp_path):
     write(tmp_path, "uniform", {0: (80.0, 70.0), 1: (80.0, 70.0), 2: (80.0, 70.0)})
     write(tmp_path, "fedhv", {0: (75.0, 73.0), 1: (80.0, 73.1), 2: (85.0, 73.2)})
     table = next(table for table in tables(read_study([tmp_path])) if table.name == "differences")
-    ((_, _, mean, worst, _),) = table.rows
+    ((_, _, _, mean, worst, _),) = table.rows
     assert (mean.rank, worst.rank) == (None, 1)
 
 

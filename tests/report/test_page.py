@@ -88,7 +88,7 @@ class Elements(HTMLParser):
 def test_a_hostile_name_makes_no_element_wherever_it_stands(hostile, tmp_path):
     """As folder, run, setting, method, task, benchmark, hyper-parameter, and in a note of what is wrong."""
     given = {"setting": hostile, "benchmark": hostile, "parameters": {hostile: hostile}}
-    write_study(tmp_path / "plain" / "a", tasks=("one", "two"))
+    write_study(tmp_path / "plain" / "a", seeds=(0,), tasks=("one", "two"))
     plain = Elements(page(read_study([tmp_path / "plain"])))
     folder = tmp_path / "study" / hostile
     write_run(folder / "a", method=hostile, tasks=(hostile, f"{hostile} 2"), **given)

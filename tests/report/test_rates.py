@@ -1,6 +1,6 @@
 """Every comparison shows its learning rates, and its caption says where they differ."""
 
-from fedhv.report.rates import group_rates, rates_sentence, setting_sentence, study_sentence
+from fedhv.report.rates import group_rates, pair_text, rates_sentence, setting_sentence, study_sentence
 from fedhv.report.study import read_study
 
 from .studies import write_study
@@ -36,5 +36,7 @@ def test_settings_are_named_where_there_are_several(tmp_path):
     assert "differ between methods in digits (see the table" in study_sentence(read_study([tmp_path]))
 
 
-def test_runs_without_rates_are_unknown():
+def test_a_sentence_names_what_it_knows():
     assert rates_sentence({}) == ""
+    assert pair_text(None) == "–"
+    assert pair_text((1.0, 0.05)) == "1/0.05"

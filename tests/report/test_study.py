@@ -196,7 +196,7 @@ def test_hypervolumes_against_different_references_are_left_out_and_the_rest_sta
     left_out = "digits: hypervolumes are left out, as runs have different values of `evaluation.reference`: "
     assert f"{left_out}3, 9" in study.notes
     table = next(table for table in tables(study) if table.name == "loss-hv")
-    assert [[cell.plain for cell in row[2:4]] for row in table.rows] == [["0.599 ± 0.011", "–"], ["0.431", "–"]]
+    assert [[cell.plain for cell in row[3:5]] for row in table.rows] == [["0.599 ± 0.011", "–"], ["0.431", "–"]]
     (setting,) = payload(study)["settings"]
     assert "Hypervolume" not in [tile["title"] for tile in setting["highlights"]]
     assert setting["runs"][0]["hypervolume"] == [None] * 3
@@ -208,7 +208,7 @@ def test_one_evaluation_reference_whatever_its_value_keeps_the_hypervolumes(tmp_
     study = read_study([tmp_path])
     assert study.notes == ()
     table = next(table for table in tables(study) if table.name == "loss-hv")
-    assert all(row[3].spread is not None for row in table.rows)
+    assert all(row[4].spread is not None for row in table.rows)
 
 
 @pytest.mark.parametrize("inside", [".", "study", "deep/study"])

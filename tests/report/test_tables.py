@@ -18,6 +18,7 @@ from rich.console import Console
 
 from fedhv.report import read_study, tables
 from fedhv.report.cells import Cell, Column, Table, ranked, words
+from fedhv.report.latex import TEXT_WIDTH, Print, fitted, text_width, widths
 from fedhv.report.render import comma_separated, html, latex, markdown, terminal
 from fedhv.support.statistics import Spread
 from report.studies import write_fixed, write_run, write_study
@@ -63,24 +64,45 @@ def test_tables_are_what_they_were(two_settings, name, ending):
     assert text == path.read_text(encoding="utf-8")
 
 
-def test_rankings_come_from_unrounded_means():
-    cells = ranked({"a": [86.3233], "b": [86.3200], "c": [80.0]}, higher=True, digits=2)
-    assert [cells[name].plain for name in "ab"] == ["86.32", "86.32"]
-    assert [cells[name].rank for name in "abc"] == [1, 2, 3]
+def by_seed(**methods):
+    return {name: dict(enumerate(values)) for name, values in methods.items()}
 
 
-def test_equal_means_share_the_better_rank():
-    cells = ranked({"a": [1.0], "b": [1.0], "c": [2.0]}, higher=False, digits=2)
-    assert [cells[name].rank for name in "abc"] == [1, 1, 3]
+def test_best_is_what_is_told_apart_from_every_other_method():
+    cells = ranked(by_seed(a=[86.3, 86.4, 86.5], b=[86.0, 86.1, 86.2], c=[80.0, 81.0, 82.0]), higher=True, digits=2)
+    assert [cells[name].rank for name in "abc"] == [1, None, None]
+
+
+def test_a_tie_crowns_none():
+    cells = ranked(by_seed(a=[86.3, 80.0, 90.0], b=[86.0, 80.1, 89.0], c=[60.0, 55.0, 63.0]), higher=True, digits=2)
+    assert [cells[name].rank for name in "abc"] == [2, 2, None]  # the best mean, and what is level with it
+
+
+def test_the_best_mean_may_be_level_with_the_third():
+    # b is behind a by the same in every seed; c varies so much that nothing is known of it
+    cells = ranked(by_seed(a=[9.0, 8.0, 7.0], b=[8.0, 7.0, 6.0], c=[9.0, 0.0, 9.0]), higher=True, digits=2)
+    assert [cells[name].rank for name in "abc"] == [2, None, 2]
+
+
+def test_one_seed_ranks_nothing():
+    cells = ranked(by_seed(a=[1.0], b=[2.0]), higher=False, digits=2)
+    assert [cells[name].rank for name in "ab"] == [None, None]
+    apart = ranked({"a": {0: 1.0, 1: 1.0}, "b": {2: 5.0, 3: 5.0}}, higher=False, digits=2)
+    assert [apart[name].rank for name in "ab"] == [None, None]  # no seed in common
+
+
+def test_lower_may_be_better():
+    cells = ranked(by_seed(a=[1.0, 1.1], b=[2.0, 2.1]), higher=False, digits=2)
+    assert [cells[name].rank for name in "ab"] == [1, None]
 
 
 def test_nothing_is_best_without_a_competitor():
-    assert ranked({"a": [1.0, 2.0]}, higher=True, digits=2)["a"].rank is None
+    assert ranked(by_seed(a=[1.0, 2.0]), higher=True, digits=2)["a"].rank is None
 
 
 def test_what_diverged_is_not_ranked():
-    cells = ranked({"a": [float("nan")], "b": [1.0], "c": [2.0], "d": []}, higher=True, digits=2)
-    assert [cells[name].rank for name in "abcd"] == [None, 2, 1, None]
+    cells = ranked(by_seed(a=[float("nan"), 1.0], b=[1.0, 1.1], c=[2.0, 2.1], d=[]), higher=True, digits=2)
+    assert [cells[name].rank for name in "abcd"] == [None, None, 1, None]
     assert cells["a"].plain == "nan"
     assert cells["d"].plain == "–"
 
@@ -102,12 +124,77 @@ def test_numbers_are_written_as_the_paper_writes_them(two_settings, cell, plain,
     assert f"{in_latex} \\\\" in shown
 
 
+def cells_of(line):
+    """How many columns a line of LaTeX fills."""
+    spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", line))
+    return line.replace(r"\&", "").count("&") + 1 + spans
+
+
 def test_latex_rows_have_as_many_cells_as_there_are_columns(two_settings):
     for table in two_settings.values():
         text = latex(table)
-        rows = [line for line in text.split(r"\midrule")[1].splitlines() if line.endswith(r"\\")]
-        assert {line.replace(r"\&", "").count("&") for line in rows} == {len(table.columns) - 1}
+        for part in text.split(r"\begin{tabular}")[1:]:
+            wanted = len(re.sub(r"p\{\d+pt\}", "p", re.match(r"\{(.*)\}\n", part)[1]))
+            rows = [line for line in part.split(r"\midrule")[1].splitlines() if line.endswith(r"\\")]
+            assert {cells_of(line) for line in rows} == {wanted}
         assert text.count("{") == text.count("}")
+
+
+def test_latex_tables_fit_the_width_of_the_text(two_settings, tmp_path):
+    tasks = [f"a task with a long name {i}" for i in range(9)]
+    for setting in ("cifar10-mnist-a", "cifar10-mnist-b", "multimnist"):
+        methods = ["uniform", "fsmgda", "fedcmoo", "fedhv", "a-method-of-ones-own"]
+        write_study(tmp_path / setting, methods, (0, 1, 2), setting=setting, tasks=tasks)
+        write_study(tmp_path / f"{setting}-k", ["fedhv"], (0, 1), setting=setting, tasks=tasks, local_steps=5)
+    for table in (*two_settings.values(), *tables(read_study([tmp_path]))):
+        size, parts = fitted(table)
+        for part in parts:
+            assert sum(widths(part, size)) <= TEXT_WIDTH, table.name
+        shown = [column for part in parts for column in part.columns]
+        assert set(shown) == set(table.columns)  # nothing is left out
+
+
+@pytest.mark.parametrize("text", ["90.17 0.18", "MultiMNIST", "Minimum report slack", "FedHV (K = 20)", "[6.1,0.5]"])
+def test_estimated_widths_are_not_below_those_of_computer_modern(text):
+    """Against the font itself, which matplotlib has."""
+    from matplotlib import get_data_path
+    from matplotlib.ft2font import FT2Font
+
+    font = FT2Font(str(Path(get_data_path(), "fonts", "ttf", "cmr10.ttf")))
+    ems = sum(_advance(font, c) for c in text if c != " ") + 0.333 * text.count(" ")
+    assert ems <= text_width(text, Print("", 0, 1.0)) <= 1.25 * ems
+
+
+def _advance(font, character):
+    font.set_size(1000, 72)
+    return font.load_char(ord(character)).linearHoriAdvance / 65536 / 1000
+
+
+def test_the_papers_settings_have_its_names_and_its_order(tmp_path):
+    for setting in ("alpha", "celeba5-a", "cifar10-mnist-b", "multimnist"):
+        write_study(tmp_path / setting, setting=setting)
+    table = next(table for table in tables(read_study([tmp_path])) if table.name == "main")
+    assert [row[0].plain for row in table.rows] == ["MultiMNIST", "CelebA5-A", "CIFAR10–MNIST-B", "alpha"]
+    assert r"\textsc{CIFAR10--MNIST-B}" in latex(table)
+    assert "cifar10-mnist-b," in comma_separated(table)  # programs know settings by their own names
+
+
+def test_every_comparison_shows_the_rates_of_its_rows(tmp_path):
+    rates = {"server_lr": 1.6, "local_lr": 0.45}
+    write_study(tmp_path / "a", ["uniform"], parameters=rates)
+    write_study(tmp_path / "a", ["fedhv"])
+    one = {table.name: table for table in tables(read_study([tmp_path]))}
+    write_study(tmp_path / "b", ["uniform", "fedhv"], setting="second")
+    both = {table.name: table for table in tables(read_study([tmp_path]))}
+    for name in ("main", "loss-hv", "last-ten", "differences", "costs"):
+        for table in (one[name], both[name]):
+            for form in (markdown, comma_separated, latex, html, lambda table: on_terminal(table, 140)):
+                assert "1.6/0.45" in form(table), name
+    for name in ("main", "loss-hv", "last-ten", "per-task", "differences"):
+        assert "Learning rates η_g/η_ℓ differ: Uniform 1.6/0.45, FedHV 1.2/0.3." in one[name].caption
+        assert "differ between methods in digits (see the table of learning rates)" in both[name].caption
+    assert "1.6/0.45" in markdown(both["rates"])
+    assert "rates" not in one
 
 
 def test_names_are_escaped_in_every_format(tmp_path):
@@ -198,7 +285,7 @@ def test_last_ten_averages_the_last_ten(tmp_path):
     values = study.runs[0].evaluations.values("mean_accuracy")
     table = next(table for table in tables(study) if table.name == "last-ten")
     assert len(values) == 15
-    assert table.rows[0][2].spread.mean == pytest.approx(values[-10:].mean())
+    assert table.rows[0][3].spread.mean == pytest.approx(values[-10:].mean())
 
 
 def one_column(*cells, heading="Minimum report slack"):
@@ -245,6 +332,6 @@ def test_runs_that_are_not_finite_still_make_tables(tmp_path):
     last["evaluation"]["hypervolume"] = float("nan")
     history.write_text("\n".join([*lines, json.dumps(last)]) + "\n")
     table = next(table for table in tables(read_study([tmp_path])) if table.name == "loss-hv")
-    assert table.rows[0][3].plain == "nan"
+    assert table.rows[0][4].plain == "nan"
     for form in (*FORMATS.values(), html, terminal):
         form(table)

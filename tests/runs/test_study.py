@@ -242,11 +242,11 @@ def test_ctrl_c_stops_every_worker_at_a_checkpoint_and_starts_no_further_run(pro
 # --- tables -----------------------------------------------------------------------------------------------
 
 
-def summary(method, seed, accuracy, loss):
+def summary(method, seed, accuracy, loss, rates=(1.2, 0.3)):
     tasks = [TaskScore(name, accuracy, loss) for name in ("clear", "[faint]")]
     return Summary(
         setting="digits", method=method, seed=seed, rounds=3, weights=(0.5, 0.5), **vars(Evaluation.of(tasks)),
-        communication=Communication(1_000_000, 2_000_000, 0, 3_000_000),
+        communication=Communication(1_000_000, 2_000_000, 0, 3_000_000), rates=rates,
         seconds=1.0, calibration_seconds=0.0, total_seconds=1.0,
     )  # fmt: skip
 
@@ -257,21 +257,46 @@ def printed(table, **options):
     return console
 
 
-def test_a_comparison_shows_mean_and_sample_deviation_with_the_best_bold_and_the_second_underlined():
+def test_a_comparison_shows_mean_and_sample_deviation_with_the_best_bold():
     summaries = [
-        summary("a", 0, 80.0, 1.0), summary("a", 1, 84.0, 1.2), summary("b", 0, 90.0, 0.5), summary("b", 1, 90.0, 0.7),
-        summary("c", 0, 70.0, 2.0), summary("c", 1, 70.0, 2.0),
+        summary("a", 0, 80.0, 1.0), summary("a", 1, 84.0, 1.2), summary("b", 0, 90.0, 0.5), summary("b", 1, 94.1, 0.7),
+        summary("c", 0, 70.0, 2.0), summary("c", 1, 74.0, 2.2),
     ]  # fmt: skip
     console = printed(comparison_table(summaries, 160), force_terminal=True, color_system="truecolor")
     text = console.export_text(clear=False)
     assert "82.00 ± 2.83" in text  # √((2² + 2²)/1)
-    assert "90.00 ± 0.00" in text
+    assert "92.05 ± 2.90" in text
     assert "seeds 0, 1, 3 rounds" in text
+    assert "WorstAcc: b is best." in text
     styled = console.export_text(styles=True)
-    assert "\x1b[1m90.00 ± 0.00\x1b[0m" in styled
-    assert "\x1b[4m82.00 ± 2.83\x1b[0m" in styled
+    assert "\x1b[1m92.05 ± 2.90\x1b[0m" in styled
     assert "\x1b[1m0.600 ± 0.141\x1b[0m" in styled  # the lowest loss is the best
-    assert "\x1b[1m70.00" not in styled
+    assert "\x1b[4m" not in styled  # nothing is level with the best
+    assert "\x1b[1m82.00" not in styled
+
+
+def test_a_tie_has_no_best_and_says_who_is_level():
+    summaries = [
+        summary("a", 0, 80.0, 1.0), summary("a", 1, 90.0, 1.2), summary("b", 0, 85.0, 0.5), summary("b", 1, 84.0, 0.7),
+        summary("c", 0, 10.0, 2.0), summary("c", 1, 20.0, 2.2),
+    ]  # fmt: skip
+    console = printed(comparison_table(summaries, 160), force_terminal=True, color_system="truecolor")
+    text = console.export_text(clear=False)
+    assert "MeanAcc: a is level with b." in text
+    assert "is best." not in text
+    styled = console.export_text(styles=True)
+    assert "\x1b[4m85.00 ± 7.07" in styled
+    assert "\x1b[4m84.50 ± 0.71" in styled
+    assert "\x1b[1m85.00" not in styled
+
+
+def test_a_comparison_shows_its_rates_and_says_where_they_differ():
+    same = [summary(m, seed, 80.0, 1.0) for m in ("a", "b") for seed in (0, 1)]
+    assert "1.2/0.3" in printed(comparison_table(same, 160)).export_text()
+    assert "differ" not in comparison_table(same, 160).caption
+    other = [*same, summary("c", 0, 80.0, 1.0, rates=(1.0, 0.1))]
+    for width in (160, 50):
+        assert "Learning rates η_g/η_ℓ differ: a 1.2/0.3, b 1.2/0.3, c 1/0.1." in comparison_table(other, width).caption
 
 
 def test_a_single_seed_has_no_deviation():
@@ -291,8 +316,9 @@ def compared(width, seeds=(0, 1), methods=("uniform", "fsmgda", "fedcmoo", "fedh
 @pytest.mark.parametrize(
     ("width", "left_out"),
     [
-        (109, None), (108, "tasks"), (85, "tasks"), (80, "tasks, s"), (72, "tasks, s, MB"), (60, "tasks, s, MB, HV"),
-        (50, "tasks, s, MB, HV, MeanLoss"), (20, "tasks, s, MB, HV, MeanLoss"),
+        (119, None), (118, "MB"), (112, "MB, s"), (106, "MB, s, η_g/η_ℓ"), (96, "MB, s, η_g/η_ℓ, HV"),
+        (80, "MB, s, η_g/η_ℓ, HV, MeanLoss"),
+        (60, "MB, s, η_g/η_ℓ, HV, MeanLoss, tasks"), (20, "MB, s, η_g/η_ℓ, HV, MeanLoss, tasks"),
     ],
 )  # fmt: skip
 def test_a_narrow_terminal_leaves_out_columns_and_never_a_method(width, left_out):
@@ -302,19 +328,21 @@ def test_a_narrow_terminal_leaves_out_columns_and_never_a_method(width, left_out
     if left_out is None:
         assert "left out" not in caption
     else:
-        assert caption.endswith(f"; left out because the terminal is narrow: {left_out}")
+        assert f"; left out because the terminal is narrow: {left_out}\n" in caption
     if width >= 50:
         assert sum("80.50 ± 0.71   80.50 ± 0.71" in line for line in lines) == 4
         assert max(map(len, lines)) <= width
 
 
 def test_a_caption_speaks_of_what_is_there():
-    assert compared(160)[1] == (
-        "mean ± sample standard deviation; bold is best, underlined second; MB and s include calibration"
-    )
-    assert compared(160, seeds=(0,))[1] == "bold is best, underlined second; MB and s include calibration"
+    rule = "bold is best (paired 95 % interval over seeds excludes 0), underlined level with the best mean"
+    first, *others = compared(160)[1].splitlines()
+    assert first == f"mean ± sample standard deviation; {rule}; MB and s include calibration"
+    assert others == [f"{what}: uniform is level with fsmgda, fedcmoo and fedhv." for what in ("MeanAcc", "WorstAcc")]
+    assert compared(160, seeds=(0,))[1] == "MB and s include calibration"
     assert compared(160, seeds=(0,), methods=("fedhv",))[1] == "MB and s include calibration"
     assert "calibration" not in compared(60)[1]
+    assert "η_g/η_ℓ 1.2/0.3 for every method" in compared(60)[1]
 
 
 def test_names_in_square_brackets_are_shown_as_they_are():

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Literal
 
 from fedhv.paper.published import Contest, Printed
+from fedhv.report.ranking import standing
 from fedhv.support.statistics import Spread, ranks
 
 Agreement = Literal["yes", "best", "no"]
@@ -29,7 +30,11 @@ class PaperMetric:
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of one competitor, ours and the paper's; either may be missing."""
+    """One number of one competitor, ours and the paper's; either may be missing.
+
+    Ranks are by means. `our_place` is 1 for the best and 2 for what is level with the best mean, by paired differences
+    over seeds.
+    """
 
     contest: Contest
     competitor: str
@@ -38,6 +43,7 @@ class Entry:
     paper: Printed | None = None
     our_rank: int | None = None
     paper_rank: int | None = None
+    our_place: int | None = None
 
     @property
     def difference(self) -> float | None:
@@ -69,16 +75,23 @@ def paper_ranks(values: Mapping[str, Printed], higher: bool) -> dict[str, int]:
 
 
 def entries(
-    contest: Contest, metric: PaperMetric, ours: Mapping[str, Spread | None], paper: Mapping[str, Printed | None]
+    contest: Contest,
+    metric: PaperMetric,
+    ours: Mapping[str, Spread | None],
+    paper: Mapping[str, Printed | None],
+    seeds: Mapping[str, Mapping[int, float]] | None = None,
 ) -> list[Entry]:
-    """One entry for every competitor of either; our ranks are by unrounded means."""
+    """One entry for every competitor of either. Our ranks are by unrounded means, our places by values of `seeds`."""
     our_means = {name: each.mean for name, each in ours.items() if each is not None and math.isfinite(each.mean)}
     printed = {name: value for name, value in paper.items() if value is not None}
     higher = metric.higher
     first = ranks(our_means, higher) if higher is not None and len(our_means) > 1 else {}
     second = paper_ranks(printed, higher) if higher is not None and len(printed) > 1 else {}
+    place = standing(seeds or {}, higher)
     return [
-        Entry(contest, name, metric, ours.get(name), paper.get(name), first.get(name), second.get(name))
+        Entry(
+            contest, name, metric, ours.get(name), paper.get(name), first.get(name), second.get(name), place.get(name)
+        )
         for name in dict.fromkeys([*paper, *ours])
     ]
 

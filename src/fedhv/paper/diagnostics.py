@@ -9,7 +9,7 @@ from fedhv.paper import references
 from fedhv.paper.comparison import Entry, PaperMetric, entries
 from fedhv.paper.experiments import EXPERIMENTS, Selection, family
 from fedhv.paper.found import Found
-from fedhv.paper.measures import diagnostics, megabytes, of_group, seconds, spread, weights
+from fedhv.paper.measures import by_seed, diagnostics, megabytes, of_group, seconds, spread, weights
 from fedhv.paper.output import Records, Sheet
 from fedhv.paper.plan import SETTINGS, StudyVariant
 from fedhv.paper.published import Printed, efficiency, reference_diagnostics, training_references
@@ -149,7 +149,8 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
         ours = {method: spread(runs[method], value) for method in methods}
         printed = {method: paper.methods[method].get(metric.key) for method in methods}
         varies = metric.key == "seconds" and not shared
-        of += entries((paper.setting,), metric, ours if varies else _exact(ours), printed)
+        seeds = {method: by_seed(runs[method], value) for method in methods}
+        of += entries((paper.setting,), metric, ours if varies else _exact(ours), printed, seeds)
         if metric.key == "seconds":
             of += _relative(paper.setting, ours, printed, faster)
     caption = (

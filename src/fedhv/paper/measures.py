@@ -28,6 +28,11 @@ def spread(runs: Sequence[Found], value: Value) -> Spread | None:
     return Spread.of([value(run) for run in runs]) if runs else None
 
 
+def by_seed(runs: Sequence[Found], value: Value) -> dict[int, float]:
+    """The values of runs by their seeds."""
+    return {run.run.seed: value(run) for run in runs}
+
+
 def final(key: str) -> Value:
     """A value of the last evaluation."""
     return lambda run: float(getattr(_evaluations(run)[-1], key))

@@ -10,6 +10,7 @@ from fedhv.paper.output import Sheet
 from fedhv.paper.published import Contest, Printed
 from fedhv.report.cells import Cell, Column, Table, signed, words
 from fedhv.report.groups import method_title
+from fedhv.report.ranking import SHORT_RULE
 from fedhv.support.statistics import Spread
 
 Names = Callable[[str], str]
@@ -17,7 +18,7 @@ Names = Callable[[str], str]
 
 NONE = Cell("–")
 VERDICTS = {"yes": "yes", "best": "only the best", "no": "no"}
-RANKED = "Bold is best and underlined second, ours by unrounded means."
+RANKED = f"Ours: {SHORT_RULE}. The paper's: bold is best and underlined second by means, as it marks them."
 
 
 def values_sheet(
@@ -99,7 +100,7 @@ def _mark(value: Printed, rank: int | None) -> int | None:
 
 
 def _cells(entry: Entry) -> list[Cell]:
-    ours = NONE if entry.ours is None else Cell(spread=entry.ours, digits=entry.digits, rank=entry.our_rank)
+    ours = NONE if entry.ours is None else Cell(spread=entry.ours, digits=entry.digits, rank=entry.our_place)
     return [ours, paper_cell(entry.paper, entry.paper_rank), signed(entry.difference, entry.digits)]
 
 

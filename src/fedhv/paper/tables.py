@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedhv.paper.comparison import Entry, PaperMetric, entries
 from fedhv.paper.experiments import ABLATED, EXPERIMENTS, SWEEPS, TWO_TASKS, Selection
 from fedhv.paper.found import Found
-from fedhv.paper.measures import Value, diagnostics, final, final_of_task, last_ten, of_group, spread
+from fedhv.paper.measures import Value, by_seed, diagnostics, final, final_of_task, last_ten, of_group, spread
 from fedhv.paper.output import Records, Sheet
 from fedhv.paper.plan import StudyVariant
 from fedhv.paper.published import Results, results
@@ -133,8 +133,10 @@ def _entries(
     """The entries of one contest; a competitor is (its name, its study, its method)."""
     of = []
     for metric, value in measured:
-        ours = {name: spread(of_group(found, variant, method), value) for name, variant, method in names}
-        of += entries(contest, metric, ours, {name: published[contest][name][metric.key] for name in ours})
+        runs = {name: of_group(found, variant, method) for name, variant, method in names}
+        ours = {name: spread(own, value) for name, own in runs.items()}
+        seeds = {name: by_seed(own, value) for name, own in runs.items()}
+        of += entries(contest, metric, ours, {name: published[contest][name][metric.key] for name in ours}, seeds)
     return of
 
 

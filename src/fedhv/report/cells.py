@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedhv.support.statistics import Paired, Spread, ranks
+from fedhv.report.ranking import standing
+from fedhv.support.statistics import Paired, Spread
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +28,7 @@ class Cell:
         spread: A mean over runs.
         paired: A mean difference between runs.
         digits: Digits after the decimal point.
-        rank: 1 for the best, or for a difference whose interval excludes 0; 2 for the second; None without a ranking.
+        rank: 1 for the best, or for a difference whose interval excludes 0; 2 for what is level with the best mean.
         value: The sort key if there is no spread.
         exact: Whether a deviation of zero is left out, as for bytes, which do not vary between seeds.
     """
@@ -40,6 +41,7 @@ class Cell:
     rank: int | None = None
     value: float | None = None
     exact: bool = False
+    data: str | None = None
 
     @property
     def plain(self) -> str:
@@ -77,6 +79,7 @@ class Cell:
 class Column:
     """A heading; `higher` is whether more is better, or None.
 
+    A column that stands `aside` has what LaTeX writes below the other columns of its group, to save width.
     A column that is not numeric has names, which a narrow terminal does not wrap, unless it is a `listing`.
     """
 
@@ -85,6 +88,7 @@ class Column:
     higher: bool | None = None
     numeric: bool = True
     listing: bool = False
+    aside: bool = False
 
     @property
     def name(self) -> bool:
@@ -134,14 +138,10 @@ def signed_text(value: float, digits: int) -> str:
     return text.replace("-", MINUS) if float(text) else text[1:]
 
 
-def ranked(values: Mapping[K, Sequence[float]], higher: bool | None, digits: int) -> dict[K, Cell]:
-    """One cell per method. Ranks are by unrounded means; equal means share a rank."""
-    spreads = {key: Spread.of(list(runs)) for key, runs in values.items() if len(runs)}
-    finite = {str(i): s.mean for i, s in enumerate(spreads.values()) if math.isfinite(s.mean)}
-    order = ranks(finite, higher) if higher is not None and len(finite) > 1 else {}
+def ranked(values: Mapping[K, Mapping[int, float]], higher: bool | None, digits: int) -> dict[K, Cell]:
+    """One cell per method, from the values of its seeds, with its `standing`."""
+    places = standing(values, higher)
     return {
-        key: Cell(spread=spreads[key], digits=digits, rank=order.get(str(list(spreads).index(key))))
-        if key in spreads
-        else Cell("–")
-        for key in values
+        key: Cell(spread=Spread.of(list(runs.values())), digits=digits, rank=places.get(key)) if runs else Cell("–")
+        for key, runs in values.items()
     }

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedhv.report.cells import Cell, Column, Table, ranked, words
-from fedhv.report.groups import Group, StudyData, method_rank
+from fedhv.report.escape import latex_text
+from fedhv.report.groups import Group, StudyData, method_rank, setting_title
+from fedhv.report.ranking import ONE_SEED, RULE
+from fedhv.report.rates import HEADING as RATES
+from fedhv.report.rates import group_rates, study_sentence
 from fedhv.report.reading import RunData
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
+RATES_COLUMN = Column(RATES, numeric=False, listing=True)
 WIDE_UP_TO = 6
 """Up to this number of methods, several settings make one wide table like the paper's; with more, a long one."""
-RANKING = "Bold is best and underlined second, ranked by unrounded means."
 
 RunValue = Callable[[RunData], float | None]
 """A number of a run, or None."""
@@ -46,23 +50,31 @@ class ReportMetric:
 
 def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
-    caption = f"{what}, {spread_of(compared(study))}. {RANKING}{_unfinished(study)}"
+    caption = caption_of(what, study, _unfinished(study))
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
     if len(shown) > 1 and len(labels) <= WIDE_UP_TO:
-        wide = [Column(metric.short, label, metric.higher) for label in labels for metric in metrics]
+        heads = [*((metric.short, metric.higher, False) for metric in metrics), (RATES, None, True)]
+        wide = [Column(head, label, higher, aside=aside) for label in labels for head, higher, aside in heads]
         section = []
         for setting, by_label in shown:
-            cells = [row_of(by_label, labels, metric) for metric in metrics]
-            section.append((words(setting.name), *(column[i] for i in range(len(labels)) for column in cells)))
+            rates = [rates_cell(by_label[label]) if label in by_label else Cell("–") for label in labels]
+            cells = [*(row_of(by_label, labels, metric) for metric in metrics), rates]
+            section.append((setting_cell(setting.name), *(column[i] for i in range(len(labels)) for column in cells)))
         return Table(name, title, caption, (SETTING, *wide), (tuple(section),))
-    columns = (SETTING, METHOD, *(metric.column for metric in metrics), Column("Runs"))
+    columns = (SETTING, METHOD, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
     sections = []
     for setting, by_label in shown:
         cells = [row_of(by_label, list(by_label), metric) for metric in metrics]
         rows = [
-            (words(setting.name), name_of(group), *(column[i] for column in cells), count(group))
+            (
+                setting_cell(setting.name),
+                name_of(group),
+                rates_cell(group),
+                *(column[i] for column in cells),
+                count(group),
+            )
             for i, group in enumerate(by_label.values())
         ]
         sections.append(tuple(rows))
@@ -71,7 +83,7 @@ def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequ
 
 def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportMetric) -> list[Cell]:
     """One metric of every method that has runs, with ranks."""
-    values = {label: values_of(group, metric.value) for label, group in by_label.items()}
+    values = {label: by_seed(group, metric.value) for label, group in by_label.items()}
     found = ranked(values, metric.higher, metric.digits)
     return [found.get(label, Cell("–")) for label in labels]
 
@@ -93,6 +105,23 @@ def values_of(group: Group, value: RunValue) -> list[float]:
     return [number for run in group.counted if (number := value(run)) is not None]
 
 
+def by_seed(group: Group, value: RunValue) -> dict[int, float]:
+    """The values of the counted runs that have one, by seed."""
+    return {run.seed: number for run in group.counted if (number := value(run)) is not None}
+
+
+def ranking_rule(groups: Iterable[Group]) -> str:
+    """What bold and underlined mean in a table of these groups, for its caption."""
+    return RULE if any(len(group.counted) > 1 for group in groups) else ONE_SEED
+
+
+def caption_of(what: str, study: StudyData, *more: str) -> str:
+    """The caption of a table that compares methods: its numbers, its ranking and the learning rates."""
+    groups = compared(study)
+    said = (f"{what}, {spread_of(groups)}.", ranking_rule(groups), *more, study_sentence(study))
+    return " ".join(filter(None, said))
+
+
 def compared(study: StudyData) -> list[Group]:
     """The compared groups of all settings: methods, and variants that belong to no ablation."""
     return [group for setting in study.settings for group in setting.groups if group.counted]
@@ -105,9 +134,20 @@ def labels_of(study: StudyData) -> list[str]:
     return list(dict.fromkeys(group.label for group in groups))
 
 
+def setting_cell(name: str) -> Cell:
+    """The setting's cell, named as the paper names it."""
+    title = setting_title(name)
+    return Cell(title, None if title == name else rf"\textsc{{{latex_text(title)}}}", data=name)
+
+
 def name_of(group: Group) -> Cell:
     """The method's cell; a star marks unfinished runs."""
     return words(f"{group.label}*" if group.unfinished else group.label)
+
+
+def rates_cell(group: Group) -> Cell:
+    """The learning rates of a row."""
+    return words(group_rates(group))
 
 
 def count(group: Group) -> Cell:
@@ -128,4 +168,4 @@ def spread_of(groups: Iterable[Group]) -> str:
 
 def _unfinished(study: StudyData) -> str:
     unfinished = any(group.unfinished for setting in study.settings for group in setting.groups)
-    return " * has not finished: values of the last evaluation so far." if unfinished else ""
+    return "* has not finished: values of the last evaluation so far." if unfinished else ""

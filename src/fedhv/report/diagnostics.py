@@ -8,7 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
-from fedhv.report.comparison import METHOD, RANKING, SETTING, ReportMetric, compared, name_of, row_of, spread_of
+from fedhv.report.comparison import (
+    METHOD,
+    RATES_COLUMN,
+    SETTING,
+    ReportMetric,
+    compared,
+    name_of,
+    ranking_rule,
+    rates_cell,
+    row_of,
+    setting_cell,
+    spread_of,
+)
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
@@ -24,12 +36,13 @@ def references(study: StudyData) -> Table:
         for group in setting.all_groups:
             runs = [run for run in group.runs if np.isfinite(run.rounds.slack).any()]
             if runs:
-                rows.append((words(setting.name), words(group.label), *_diagnostics(runs)))
+                rows.append((setting_cell(setting.name), words(group.label), rates_cell(group), *_diagnostics(runs)))
         if rows:
             sections.append(tuple(rows))
     columns = (
         SETTING,
         METHOD,
+        RATES_COLUMN,
         Column("Reference", numeric=False, listing=True),
         Column("Minimum report slack"),
         Column("Floor activations"),
@@ -81,13 +94,14 @@ def costs(study: StudyData) -> Table:
         rows = []
         for i, group in enumerate(by_label.values()):
             own = [_cell(column[i], metric, group) for column, metric in zip(cells, metrics, strict=True)]
-            rows.append((words(setting.name), name_of(group), *own))
+            rows.append((setting_cell(setting.name), name_of(group), rates_cell(group), *own))
         if rows:
             sections.append(tuple(rows))
-    columns = (SETTING, METHOD, *(metric.column for metric in metrics))
+    columns = (SETTING, METHOD, RATES_COLUMN, *(metric.column for metric in metrics))
+    groups = compared(study)
     caption = (
         "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
-        f"{spread_of(compared(study))}; totals include calibration. {RANKING}"
+        f"{spread_of(groups)}; totals include calibration. {ranking_rule(groups)}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
 

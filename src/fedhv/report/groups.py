@@ -12,6 +12,16 @@ from fedhv.report.variants import Changes, Factor, describe, factor
 ORDER = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's order of methods; others come before its own, by name."""
 
+SETTING_TITLES = {
+    "multimnist": "MultiMNIST",
+    "mnist-fmnist": "MNIST–FMNIST",
+    "celeba5-a": "CelebA5-A",
+    "celeba5-b": "CelebA5-B",
+    "cifar10-mnist-a": "CIFAR10–MNIST-A",
+    "cifar10-mnist-b": "CIFAR10–MNIST-B",
+}
+"""The paper's settings, in its order, as it writes them."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -91,6 +101,18 @@ class StudyData:
     def runs(self) -> tuple[RunData, ...]:
         """The runs of all settings."""
         return tuple(run for setting in self.settings for run in setting.runs)
+
+
+def setting_title(name: str) -> str:
+    """A setting as the paper writes it: CelebA5-A, not celeba5-a. Others keep their names."""
+    base, number, rest = name.partition(" #")
+    return SETTING_TITLES.get(base, base) + number + rest
+
+
+def setting_rank(name: str) -> tuple[int, str]:
+    """Sorts settings: the paper's first, in its order, then others by name."""
+    titles = list(SETTING_TITLES)
+    return (titles.index(name) if name in SETTING_TITLES else len(titles)), name
 
 
 def method_title(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
-from fedhv.report.comparison import METHOD, SETTING
+from fedhv.report.comparison import METHOD, SETTING, setting_cell
 from fedhv.report.groups import Group, StudyData
 
 
@@ -18,7 +18,9 @@ def missing_labels(study: StudyData) -> Table:
             if not any(run.labels or np.nansum(run.rounds.absent) for run in group.runs):
                 continue
             for i, task in enumerate(setting.tasks):
-                rows.append((words(setting.name), words(group.label), words(task), _count(group, i), _absent(group, i)))
+                rows.append(
+                    (setting_cell(setting.name), words(group.label), words(task), _count(group, i), _absent(group, i))
+                )
         if rows:
             sections.append(tuple(rows))
     columns = (

@@ -5,23 +5,30 @@ Rates decide how far a method gets. A table without them invites a reader to cre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from fedhv.report.groups import Group, SettingStudy, StudyData
+from fedhv.report.groups import Group, SettingStudy, StudyData, setting_title
 from fedhv.report.variants import tuned_methods, value_text
 from fedhv.runs.record import Run
+from fedhv.runs.summary import RATES
+from fedhv.support.numbers import is_number
 
 HEADING = "η_g/η_ℓ"
 """Server and local learning rate, as the paper orders them."""
 UNKNOWN = "–"
 
 
+def pair_text(rates: tuple[float, float] | None) -> str:
+    """Server and local learning rate: "1.2/0.3"."""
+    return UNKNOWN if rates is None else "/".join(value_text(float(rate)) for rate in rates)
+
+
 def rates_of(runs: Iterable[Run]) -> str:
     """The learning rates of some runs, "1.2/0.3"; several pairs if they differ."""
     found = []
     for run in runs:
-        pair = [run.parameters.get(name) for name in ("server_lr", "local_lr")]
-        found.append(UNKNOWN if None in pair else "/".join(value_text(value) for value in pair))
+        server, local = (run.parameters.get(name) for name in RATES)
+        found.append(pair_text((server, local) if is_number(server) and is_number(local) else None))
     return ", ".join(dict.fromkeys(found)) or UNKNOWN
 
 
@@ -30,14 +37,14 @@ def group_rates(group: Group) -> str:
     return rates_of(run.record for run in group.runs)
 
 
-def rates_sentence(compared: Mapping[str, Iterable[Run]], setting: str = "") -> str:
+def rates_sentence(rates: Mapping[str, str], untuned: Sequence[str] = (), setting: str = "") -> str:
     """What a reader has to know of the rates of methods that are compared; empty if they all have the same ones.
 
     Args:
-        compared: The runs of every method, by the name that the table shows.
+        rates: The rates of every method, by the name that the table shows.
+        untuned: The names of methods that a setting with rates for the others has none for.
         setting: Named in the sentence, for tables with several settings.
     """
-    rates = {name: rates_of(runs) for name, runs in compared.items()}
     said = []
     where = f" in {setting}" if setting else ""
     if len(set(rates.values())) > 1:
@@ -45,17 +52,29 @@ def rates_sentence(compared: Mapping[str, Iterable[Run]], setting: str = "") -> 
         said.append(
             f"Learning rates {HEADING} differ{where}: {each}. A difference between methods may be one of their rates."
         )
-    untuned = _untuned(compared)
     if untuned:
         said.append(f"{_and(untuned)} {'has' if len(untuned) == 1 else 'have'} no tuned rates{where or ' here'}.")
     return " ".join(said)
 
 
+def untuned(methods: Mapping[str, str], setting: str) -> list[str]:
+    """The names of methods that a shipped setting has no rates for, beside methods that it has rates for.
+
+    Args:
+        methods: The method of every name that a table shows.
+        setting: The setting's name.
+    """
+    tuned = tuned_methods(setting)
+    found = [name for name, method in methods.items() if method not in tuned]
+    return found if tuned and len(found) < len(methods) else []
+
+
 def setting_sentence(setting: SettingStudy, named: bool = False) -> str:
     """The sentence for one setting of a report; with its name if it is `named`."""
     groups = [group for group in setting.groups if group.counted]
-    compared = {group.label: [run.record for run in group.runs] for group in groups}
-    return rates_sentence(compared, setting.name if named else "")
+    lacking = untuned({group.label: group.method for group in groups}, setting.name)
+    rates = {group.label: group_rates(group) for group in groups}
+    return rates_sentence(rates, lacking, setting_title(setting.name) if named else "")
 
 
 def study_sentence(study: StudyData) -> str:
@@ -64,7 +83,7 @@ def study_sentence(study: StudyData) -> str:
     said = [setting_sentence(setting, named=several) for setting in study.settings]
     if not several:
         return "".join(said)
-    unequal = [setting.name for setting, text in zip(study.settings, said, strict=True) if text]
+    unequal = [setting_title(setting.name) for setting, text in zip(study.settings, said, strict=True) if text]
     if not unequal:
         return ""
     where = "every setting" if len(unequal) == len(study.settings) else _and(unequal)
@@ -74,16 +93,13 @@ def study_sentence(study: StudyData) -> str:
     )
 
 
-def _untuned(compared: Mapping[str, Iterable[Run]]) -> list[str]:
-    """The methods that a shipped setting has no rates for, beside methods that it has rates for."""
-    found = []
-    for name, runs in compared.items():
-        first = next(iter(runs), None)
-        tuned = tuned_methods(first.setting) if first is not None else frozenset()
-        if first is not None and tuned and first.method not in tuned:
-            found.append(name)
-    return found if len(found) < len(compared) else []
+def every_rate(study: StudyData) -> str:
+    """The rates of all methods of a table that has them side by side, where they are the same."""
+    if len(study.settings) > 1:
+        return ""
+    pairs = {group_rates(group) for setting in study.settings for group in setting.groups if group.counted}
+    return f"Learning rates {HEADING}: {pairs.pop()} for every method." if len(pairs) == 1 else ""
 
 
-def _and(names: list[str]) -> str:
+def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.report.gaps import gaps
-from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank
+from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank, setting_rank
 from fedhv.report.reading import Reader, RunData, unique_titles
 from fedhv.report.rounds import conform
 from fedhv.report.variants import Changes, factor_order, frozen, hyper_parameters, sort_key, variants
@@ -43,7 +43,7 @@ def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], lis
             home.append(run)
     return [
         (name if number == 1 else f"{name} #{number}", tasks, members)
-        for name in sorted(found)
+        for name in sorted(found, key=setting_rank)
         for number, (tasks, members) in enumerate(found[name], start=1)
     ]
 

@@ -11,9 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedhv.protocol.evaluation import Evaluation
+from fedhv.report.ranking import BEST, LEVEL, SHORT_RULE, standing, verdict
+from fedhv.report.rates import HEADING as RATES
+from fedhv.report.rates import UNKNOWN, pair_text, rates_sentence, untuned
 from fedhv.runs.summary import Summary
-from fedhv.support.statistics import Spread, ranks
-from fedhv.support.terminal import natural_width
+from fedhv.support.statistics import Spread
+from fedhv.support.terminal import longest_word, natural_width
 
 COLUMNS = (
     ("mean_accuracy", "MeanAcc ↑", True, 2),
@@ -22,8 +25,9 @@ COLUMNS = (
     ("hypervolume", "HV ↑", True, 2),
 )
 TASKS = "tasks"
-LEFT_OUT_FIRST = (TASKS, "s", "MB", "HV", "MeanLoss")
-"""The columns that a narrow terminal leaves out, in this order. Accuracies are always shown."""
+LEFT_OUT_FIRST = ("MB", "s", RATES, "HV", "MeanLoss", TASKS)
+"""The columns that a narrow terminal leaves out, in this order. Accuracies are always shown; rates
+that are left out are in the caption."""
 
 SummaryValue = Callable[[Summary], float]
 """A number of a run's summary."""
@@ -44,7 +48,8 @@ def summary_table(summary: Summary) -> Table:
     table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")
     sent = summary.communication
     table.caption = (
-        f"{summary.rounds} rounds in {summary.seconds:.1f} s, hypervolume {summary.hypervolume:.3f}; "
+        f"{summary.rounds} rounds in {summary.seconds:.1f} s, {RATES} {pair_text(summary.rates)}, "
+        f"hypervolume {summary.hypervolume:.3f}; "
         f"{megabytes(sent.downlink_bytes)} down, {megabytes(sent.uplink_bytes)} up"
         + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
         + "".join(f"\n{line}" for line in summary.incidents)
@@ -68,7 +73,7 @@ def evaluation_table(evaluation: Evaluation, title: str) -> Table:
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
-    """Mean ± sample standard deviation over seeds; the best in bold, the second underlined.
+    """Mean ± sample standard deviation over seeds; the best in bold, what is level with the best mean underlined.
 
     Columns that do not fit into `width` are left out, the least important first. Names of methods are always shown.
     """
@@ -84,13 +89,13 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
             left_out.append(part)
             columns = [column for column in columns if column.part != part]
             table = _compared(title, methods, columns)
-    table.caption = _caption(runs, columns, left_out)
+    table.caption = escape(_caption(runs, columns, left_out))
     return table
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One number per method; columns of one `part` are left out together."""
+    """Numbers of all methods; columns of one `part` are left out together."""
 
     part: str
     heading: str
@@ -102,31 +107,42 @@ def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
         spreads = {name: Spread.of([value(summary) for summary in own]) for name, own in runs.items()}
         if higher is None:
             return _Column(part, heading, {name: Text(f"{s.mean:.{digits}f}") for name, s in spreads.items()})
-        order = ranks({name: s.mean for name, s in spreads.items()}, higher) if len(runs) > 1 else {}
-        styles = {name: {1: "bold", 2: "underline"}.get(order.get(name, 0), "") for name in runs}
+        places = standing(_by_seed(runs, value), higher)
+        styles = {name: {BEST: "bold", LEVEL: "underline"}.get(places.get(name, 0), "") for name in runs}
         return _Column(part, heading, {name: Text(s.text(digits), styles[name]) for name, s in spreads.items()})
 
     def accuracy(i: int) -> SummaryValue:
         return lambda summary: summary.tasks[i].accuracy
 
-    def metric(key: str) -> SummaryValue:
-        return lambda summary: float(getattr(summary, key))
-
     (first, *_), *_ = runs.values()
     return [
-        *(column(heading.split()[0], heading, metric(key), higher, digits) for key, heading, higher, digits in COLUMNS),
+        _Column(RATES, RATES, {name: Text(rates) for name, rates in _rates(runs).items()}),
+        *(column(heading.split()[0], heading, _metric(key), up, digits) for key, heading, up, digits in COLUMNS),
         *(column(TASKS, f"{task.name} %", accuracy(i), True, 1) for i, task in enumerate(first.tasks)),
         column("MB", "MB", lambda summary: summary.communication.total_bytes / 1e6, None, 1),
         column("s", "s", lambda summary: summary.total_seconds, None, 1),
     ]
 
 
+def _metric(key: str) -> SummaryValue:
+    return lambda summary: float(getattr(summary, key))
+
+
+def _by_seed(runs: Mapping[str, Sequence[Summary]], value: SummaryValue) -> dict[str, dict[int, float]]:
+    return {name: {summary.seed: value(summary) for summary in own} for name, own in runs.items()}
+
+
+def _rates(runs: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
+    return {name: ", ".join(dict.fromkeys(pair_text(s.rates) for s in own)) for name, own in runs.items()}
+
+
 def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) -> Table:
-    """Names keep their width. Numbers that do not fit are folded, not cut."""
+    """A table whose words and numbers are never broken: what does not fit is wrapped between them."""
     table = Table(box=box.SIMPLE_HEAD, title=title)
     table.add_column("method", no_wrap=True, min_width=max(Text(name).cell_len for name in methods))
     for column in columns:
-        table.add_column(escape(column.heading), justify="right", overflow="fold")
+        least = max(map(longest_word, (column.heading, *(cell.plain for cell in column.cells.values()))))
+        table.add_column(escape(column.heading), justify="right", overflow="fold", min_width=least)
     for name in methods:
         table.add_row(Text(name), *(column.cells[name] for column in columns))
     return table
@@ -134,13 +150,29 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) ->
 
 def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:
     costs = [column.part for column in columns if column.part in ("MB", "s")]
+    repeated = any(len(own) > 1 for own in runs.values())
+    rates = _rates(runs)
+    same = set(rates.values()) if len(set(rates.values())) == 1 else {UNKNOWN}
     said = [
-        "mean ± sample standard deviation" if any(len(own) > 1 for own in runs.values()) else "",
-        "bold is best, underlined second" if len(runs) > 1 else "",
+        "mean ± sample standard deviation" if repeated else "",
+        f"{SHORT_RULE}" if len(runs) > 1 and repeated else "",
+        f"{RATES} {''.join(same)} for every method" if RATES in left_out and same != {UNKNOWN} else "",
         f"{' and '.join(costs)} include{'' if costs[1:] else 's'} calibration" if costs else "",
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
-    return "; ".join(filter(None, said))
+    lacking = untuned(dict(zip(runs, runs, strict=True)), next(iter(runs.values()))[0].setting)
+    more = [rates_sentence(rates, lacking), *verdicts(runs)]
+    return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
+
+
+def verdicts(runs: Mapping[str, Sequence[Summary]]) -> list[str]:
+    """Who is best in mean and worst accuracy, or level with whom; nothing of one method or one seed."""
+    said = []
+    for key, heading, higher, _ in COLUMNS[:2]:
+        values = _by_seed(runs, _metric(key))
+        if standing(values, higher):
+            said.append(f"{heading.split()[0]}: {verdict(values, higher)}.")
+    return said
 
 
 def megabytes(count: float) -> str:

@@ -8,24 +8,29 @@ from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.comparison import (
     ACCURACIES,
     METHOD,
-    RANKING,
+    RATES_COLUMN,
     SETTING,
     ReportMetric,
     RunValue,
-    compared,
+    by_seed,
+    caption_of,
     comparison,
     count,
     final,
     labels_of,
+    ranking_rule,
+    rates_cell,
     row_of,
+    setting_cell,
     spread_of,
-    values_of,
 )
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
+from fedhv.report.rates import HEADING as RATES
+from fedhv.report.rates import every_rate
 from fedhv.report.variants import value_text
 
 LAST = 10
@@ -33,7 +38,18 @@ LAST = 10
 
 def tables(study: StudyData) -> list[Table]:
     """All tables that have rows."""
-    makers = (main, loss, differences, per_task, last_ten, ablations, references, missing_labels, costs)
+    makers = (
+        main,
+        loss,
+        differences,
+        per_task,
+        last_ten,
+        ablations,
+        learning_rates,
+        references,
+        missing_labels,
+        costs,
+    )
     return [table for table in (make(study) for make in makers) if table.sections]
 
 
@@ -82,15 +98,28 @@ def per_task(study: StudyData) -> Table:
         by_label = {group.label: group for group in setting.groups if group.counted}
         rows = []
         for i, task in enumerate(setting.tasks if by_label else ()):
-            names = (words(setting.name), words(task)) if several else (words(task),)
+            names = (setting_cell(setting.name), words(task)) if several else (words(task),)
             accuracy = row_of(by_label, labels, ReportMetric("Accuracy %", final(f"accuracy.{i}"), True, 2))
             rows.append(
                 (*names, *accuracy, *row_of(by_label, labels, ReportMetric("Loss", final(f"loss.{i}"), False, 3)))
             )
         if rows:
             sections.append(tuple(rows))
-    caption = f"Final accuracy and loss of every task, {spread_of(compared(study))}. {RANKING}"
+    caption = caption_of("Final accuracy and loss of every task", study, every_rate(study))
     return Table("per-task", "Per task", caption, columns, tuple(sections))
+
+
+def learning_rates(study: StudyData) -> Table:
+    """The learning rates of every method in every setting, where there are several settings."""
+    labels = labels_of(study)
+    rows = []
+    for setting in study.settings if len(study.settings) > 1 else ():
+        by_label = {group.label: group for group in setting.groups if group.counted}
+        cells = (rates_cell(by_label[label]) if label in by_label else Cell("–") for label in labels)
+        rows.append((setting_cell(setting.name), *cells))
+    columns = (SETTING, *(Column(label, numeric=False, listing=True) for label in labels))
+    caption = f"Server and local learning rate {RATES} of every method."
+    return Table("rates", "Learning rates", caption, columns, (tuple(rows),) if rows else ())
 
 
 def ablations(study: StudyData) -> Table:
@@ -102,23 +131,23 @@ def ablations(study: StudyData) -> Table:
         ReportMetric("HV", final("hypervolume"), True, 2),
     )
     sections = [
-        _ablation(words(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
+        _ablation(setting_cell(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
     ]
     heads = (SETTING, METHOD, Column("Ablation", numeric=False), Column("Variant", numeric=False))
-    columns = (*heads, *(metric.column for metric in metrics), Column("Runs"))
+    columns = (*heads, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
     shown = [group for setting in study.settings for sweep in setting.sweeps for group in sweep.groups]
-    caption = f"One hyper-parameter varied, {spread_of(shown)}. {RANKING} Rankings are within each ablation."
+    caption = f"One hyper-parameter varied, {spread_of(shown)}. {ranking_rule(shown)} Ranks are within each ablation."
     return Table("ablations", "Ablations", caption, columns, tuple(sections))
 
 
 def _ablation(setting: Cell, sweep: ReportSweep, metrics: tuple[ReportMetric, ...]) -> tuple[tuple[Cell, ...], ...]:
     cells = [
-        ranked({i: values_of(group, m.value) for i, group in enumerate(sweep.groups)}, m.higher, m.digits)
+        ranked({i: by_seed(group, m.value) for i, group in enumerate(sweep.groups)}, m.higher, m.digits)
         for m in metrics
     ]
     rows = []
     for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
         variant = words(sweep.factor.of(value), sweep.factor.latex_of(latex_text(value_text(value), math=True)))
         names = (setting, words(method_title(sweep.method)), words(sweep.factor.title), variant)
-        rows.append((*names, *(column[i] for column in cells), count(group)))
+        rows.append((*names, rates_cell(group), *(column[i] for column in cells), count(group)))
     return tuple(rows)

@@ -400,6 +400,7 @@ class Execution:
             setting=job.setting.name,
             method=job.method.label,
             seed=job.seed,
+            rates=(job.method.server_lr, job.method.local_lr),
             machine=job.choice.machine,
             participants=job.plan.participants,
             parameters=self.engine.layout.d,

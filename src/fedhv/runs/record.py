@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedhv.runs.defaults import BASELINES
 from fedhv.runs.history import read_history
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.sections import Evaluating
-from fedhv.runs.summary import Summary
+from fedhv.runs.summary import RATES, Summary
 from fedhv.simulation.record import Round
 from fedhv.support import toml
 from fedhv.support.errors import InputError
@@ -115,8 +115,12 @@ class Run:
 
     @cached_property
     def ended(self) -> Summary | None:
-        """Its summary, or None if it has not finished."""
-        return self.kept.summary if self.kept is not None else read_summary(self._place)
+        """Its summary, or None if it has not finished; learning rates that an earlier version left out are added."""
+        found = self.kept.summary if self.kept is not None else read_summary(self._place)
+        server, local = (self.parameters.get(name) for name in RATES)
+        if found is None or found.rates is not None or not (is_number(server) and is_number(local)):
+            return found
+        return replace(found, rates=(float(server), float(local)))
 
     @property
     def summary(self) -> Summary:

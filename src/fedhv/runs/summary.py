@@ -21,6 +21,10 @@ MACHINE = ("engine", "device", "precision", "torch")
 """The machine of a run: engine, device, precision, versions."""
 
 
+RATES = ("server_lr", "local_lr")
+"""The learning rates of server and clients, as the paper orders them."""
+
+
 @dataclass(frozen=True)
 class Communication:
     """Bytes that a run sent; `total_bytes` includes the calibration.
@@ -72,6 +76,7 @@ class Summary(Evaluation):
         setting: The setting's name.
         method: The method's label.
         seed: The seed of all random draws of the run.
+        rates: η_g and η_ℓ, the learning rates of server and clients; None where they are not known.
         machine: Engine, device, precision and torch's version.
         rounds: How many there were.
         weights: Those of the last round.
@@ -92,6 +97,7 @@ class Summary(Evaluation):
     setting: str
     method: str
     seed: int
+    rates: tuple[float, float] | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     rounds: int
     weights: tuple[float, ...]
@@ -125,6 +131,7 @@ class Summary(Evaluation):
             seconds=found.number("seconds"),
             calibration_seconds=found.number("calibration_seconds"),
             total_seconds=found.number("total_seconds"),
+            rates=_rates(found),
             machine={key: found.text(key) for key in MACHINE if key in found},
             labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
             absent_rounds=_absent(found.object("absent_rounds")) if "absent_rounds" in found else {},
@@ -146,6 +153,7 @@ class Summary(Evaluation):
             "setting": self.setting,
             "method": self.method,
             "seed": self.seed,
+            **({} if self.rates is None else dict(zip(RATES, self.rates, strict=True))),
             **self.machine,
             "rounds": self.rounds,
             **super().as_dict(),
@@ -206,6 +214,7 @@ def summarise(
     setting: str,
     method: str,
     seed: int,
+    rates: tuple[float, float],
     machine: Mapping[str, str],
     participants: int,
     parameters: int,
@@ -230,6 +239,7 @@ def summarise(
         setting=setting,
         method=method,
         seed=seed,
+        rates=rates,
         machine=machine,
         rounds=len(rounds),
         **vars(final),
@@ -292,6 +302,14 @@ def _seen(rounds: Sequence[Round]) -> Watched | None:
 def reason_kind(reason: str) -> str:
     """A reason without its numbers, so that reasons can be counted."""
     return re.sub(r"\s*(of norm|loss of|of shape) .*", r" \1 …", reason) if re.search(r"\d", reason) else reason
+
+
+def _rates(found: Fields) -> tuple[float, float] | None:
+    """Both learning rates, or None for a summary of an earlier version."""
+    if not all(name in found for name in RATES):
+        return None
+    server, local = (found.number(name) for name in RATES)
+    return server, local
 
 
 def _communication(found: Fields) -> Communication:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -16,3 +17,8 @@ def print_line(console: Console, text: str) -> None:
 def natural_width(table: Table) -> int:
     """The width of a table without a limit."""
     return Console(width=UNLIMITED).measure(table).maximum
+
+
+def longest_word(text: str) -> int:
+    """The width of the longest word of a text, which a column needs so that none is broken."""
+    return max(map(cell_len, text.split()), default=0)

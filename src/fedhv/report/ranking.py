@@ -1,0 +1,86 @@
+"""Which method is best, and which ones are level with it: by paired differences over seeds, not by means alone.
+
+Runs with the same seed start from the same model and ask the same clients, so methods are compared seed by seed. A
+method is the best only if Student's 95 % interval of its difference from every other method excludes 0. Otherwise it is
+level with those whose interval includes 0, and no method is called best. One seed decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from fedhv.support.statistics import Paired
+
+K = TypeVar("K", bound=Hashable)
+
+BEST, LEVEL = 1, 2
+"""Ranks of cells: bold, and underlined."""
+
+RULE = (
+    "Bold is best: the paired 95 % interval over seeds against every other method excludes 0. Underlined are the best "
+    "mean and what is level with it."
+)
+SHORT_RULE = "bold is best (paired 95 % interval over seeds excludes 0), underlined level with the best mean"
+ONE_SEED = "With one seed no method is called best."
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | None:
+    """First minus second over their common seeds; None with less than two seeds in which both are finite."""
+    common = [first[seed] - second[seed] for seed in first if seed in second]
+    common = [each for each in common if math.isfinite(each)]
+    return Paired.of(common) if len(common) > 1 else None
+
+
+def order_of(values: Mapping[K, Mapping[int, float]], higher: bool) -> list[K]:
+    """The competitors with finite means, the best mean first."""
+    means = {key: _mean(runs) for key, runs in values.items() if runs}
+    finite = [key for key, mean in means.items() if math.isfinite(mean)]
+    return sorted(finite, key=lambda key: -means[key] if higher else means[key])
+
+
+def level_with_best(values: Mapping[K, Mapping[int, float]], higher: bool) -> list[K]:
+    """The best mean, then those that are not told apart from it; the best alone is the best."""
+    order = order_of(values, higher)
+    if not order:
+        return []
+    best, others = order[0], order[1:]
+    return [best, *(key for key in others if not _clear(paired(values[best], values[key])))]
+
+
+def standing(values: Mapping[K, Mapping[int, float]], higher: bool | None) -> dict[K, int]:
+    """`BEST` for the best, or `LEVEL` for those that share its place; nothing where nothing can be told.
+
+    Args:
+        values: For every competitor the value of each seed.
+        higher: Whether more is better; None where neither is.
+    """
+    if higher is None or len(order_of(values, higher)) < 2 or not decides(values):
+        return {}
+    place = level_with_best(values, higher)
+    return {place[0]: BEST} if len(place) == 1 else dict.fromkeys(place, LEVEL)
+
+
+def verdict(values: Mapping[str, Mapping[int, float]], higher: bool) -> str:
+    """In words: "fedhv is best", or "fedhv is level with uniform and fedcmoo"."""
+    first, *others = level_with_best(values, higher)
+    if not others:
+        return f"{first} is best"
+    return f"{first} is level with {', '.join(others[:-1])}{' and ' if others[1:] else ''}{others[-1]}"
+
+
+def decides(values: Mapping[K, Mapping[int, float]]) -> bool:
+    """Whether at least two competitors have two seeds in common."""
+    runs = list(values.values())
+    return any(len(a.keys() & b.keys()) > 1 for i, a in enumerate(runs) for b in runs[:i])
+
+
+def _clear(difference: Paired | None) -> bool:
+    return difference is not None and difference.clear
+
+
+def _mean(runs: Mapping[int, float]) -> float:
+    values = list(runs.values())
+    return statistics.fmean(values) if all(map(math.isfinite, values)) else math.nan
