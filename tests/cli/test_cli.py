@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -414,14 +415,79 @@ STATES = [
 ]
 
 
-def test_the_runs_of_a_study_are_shown_together():
+EVALUATED = STATES[0][3]
+
+
+def bars_at(width, height=25):
     file = io.StringIO()
-    bars = RunBars(Console(file=file, width=200, force_terminal=True, force_interactive=True))
+    return RunBars(Console(file=file, width=width, height=height, force_terminal=True, force_interactive=True)), file
+
+
+def seen(file):
+    """What a terminal shows, without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+
+
+def test_the_active_runs_of_a_study_are_shown_below_an_overall_bar():
+    bars, file = bars_at(200)
     bars.runs(STATES)
     bars.stop()
-    for text in ("fedhv seed 0", "3/3", "mean 50.0 % worst 40.0 %  w 0.10 0.10 0.10 0.10 0.10 …", "1/3"):
-        assert text in file.getvalue()
-    assert "fsmgda" not in file.getvalue()
+    assert "1 of 3 runs" in seen(file)
+    assert "4/9" in seen(file)  # rounds of all runs
+    assert "uniform seed 0" in seen(file)
+    assert "fsmgda" not in seen(file)  # has not begun
+    assert "fedhv seed 0" not in seen(file)  # has ended
+
+
+def test_a_run_that_ends_leaves_a_line_and_no_bar():
+    bars, file = bars_at(200)
+    begun = [("fedhv seed 0", 2, 3, None), *STATES[1:]]
+    for states in (begun, STATES, STATES):
+        bars.runs(states)
+    bars.stop()
+    ended = "fedhv seed 0: 3 rounds done, mean 50.0 % worst 40.0 %  w 0.10 0.10 0.10 0.10 0.10 …"
+    assert seen(file).count(ended) == 1
+    *_, last = seen(file).split(ended)
+    assert "fedhv" not in last
+
+
+def test_a_study_that_is_only_read_shows_no_bars():
+    bars, file = bars_at(120)
+    for _ in range(40):
+        bars.runs(STATES[:1])
+    assert file.getvalue() == ""
+
+
+def test_a_study_that_ends_is_shown_once():
+    bars, file = bars_at(120)
+    bars.runs([("fedhv seed 0", 2, 3, None)])
+    for _ in range(40):
+        bars.runs(STATES[:1])
+    assert seen(file).count("fedhv seed 0: 3 rounds done") == 1
+    assert seen(file).count("1 of 1 runs") == 1
+
+
+def test_more_runs_than_lines_are_counted():
+    bars, file = bars_at(80, height=10)
+    bars.runs([(f"fedhv seed {i}", 1, 3, None) for i in range(50)])
+    bars.stop()
+    assert "44 more active" in seen(file)
+    assert "fedhv seed 5 " in seen(file)
+    assert "fedhv seed 6 " not in seen(file)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_every_terminal_has_a_bar_and_the_time_left(width):
+    bars, file = bars_at(width)
+    bars.runs([("fedcmoo seed 2026", 35, 70, EVALUATED), ("uniform seed 0", 70, 70, EVALUATED)])
+    bars.stop()
+    (line,) = [line for line in seen(file).splitlines() if line.startswith("fedcmoo seed 2026")]
+    assert "━━" in line
+    assert "35/70" in line
+    assert "-:--:--" in line
+    assert ("mean 50.0 % worst 40.0 %" in line) == (width > 60)
+    assert "…" not in line.replace("0.10 …", "")
+    assert len(line) <= width
 
 
 @pytest.fixture
@@ -439,9 +505,6 @@ def log(monkeypatch):
 
     told.stop = lines.stop
     return told
-
-
-EVALUATED = STATES[0][3]
 
 
 def test_a_log_of_a_study_is_silent_between_two_periods():

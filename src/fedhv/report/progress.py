@@ -25,17 +25,21 @@ NAMED = 4
 """The largest number of runs that a progress line names; the others are counted."""
 
 
-WIDE = 100
-"""The terminal width that has room for a bar in addition to rounds, accuracies, weights and the time left."""
+WIDE, NARROW = 100, 72
+"""Terminal widths: from `WIDE` on there is space for weights and elapsed time, below `NARROW` none for accuracies."""
+OTHER_LINES = 4
+"""The lines of a terminal that bars of runs leave to the overall bar, the prompt and messages."""
 
 
 class RunBars(Observer):
-    """One bar per running run, with accuracies, weights and the time left."""
+    """One bar per active run, with accuracies, weights and the time left; for a study an overall bar above them."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress: bars.Progress | None = None
         self._bars: dict[str, TaskID] = {}
+        self._overall: TaskID | None = None
+        self._ended: set[str] | None = None
         self._label = ""
         self._rounds = 0
         self._accuracy = ""
@@ -55,39 +59,78 @@ class RunBars(Observer):
         """Move the bar."""
         if round.evaluation is not None:
             self._accuracy = _accuracy(round.evaluation)
-        text = f"{self._accuracy}  w {_weights(round.weights)}{incidents(round)}"
-        self._update(self._label, round.number, self._rounds, text)
+        self._update(self._label, round.number, self._rounds, self._text(self._accuracy, round))
 
     def stop(self) -> None:
         """Close the bars."""
         if self._progress is not None:
             self._progress.stop()
-        self._progress, self._bars = None, {}
+        self._progress, self._bars, self._overall, self._ended = None, {}, None, None
 
     def runs(self, states: Sequence[Progress]) -> None:
-        """Move the bars of a study's runs."""
-        for label, done, rounds, last in states:
-            if done:
-                self._update(label, done, rounds, _describe(last))
-        if all(done == rounds for _, done, rounds, _ in states):
+        """Move the bars of a study's runs: all together, and those that have begun and not ended.
+
+        A run that ends has a line above the bars. Nothing is shown of a study in which nothing is left to compute.
+        """
+        ended = {label for label, done, rounds, _ in states if done >= rounds}
+        if len(ended) == len(states) and self._progress is None:
+            return
+        for label, _, rounds, last in states:
+            if self._ended is not None and label in ended - self._ended:
+                self._remove(label)
+                self.message(_line(f"{label}: {rounds} rounds done", last))
+        self._ended = ended
+        active = [state for state in states if 0 < state[1] < state[2]]
+        shown = active[: max(1, self._console.height - OTHER_LINES)]
+        hidden = f"{len(active) - len(shown)} more active" if len(active) > len(shown) else ""
+        self._sum_up(len(ended), states, hidden)
+        for label, done, rounds, last in shown:
+            text = "" if last is None or last.evaluation is None else self._text(_accuracy(last.evaluation), last)
+            self._update(label, done, rounds, text)
+        if len(ended) == len(states):
             self.stop()
 
-    def _update(self, label: str, done: int, rounds: int, text: str) -> None:
+    def _sum_up(self, ended: int, states: Sequence[Progress], hidden: str) -> None:
+        """Move the overall bar."""
+        progress = self._open()
+        done, rounds = sum(state[1] for state in states), sum(state[2] for state in states)
+        name = f"{ended} of {len(states)} runs"
+        if self._overall is None:
+            self._overall = progress.add_task(name, total=rounds, completed=done, text=hidden)
+        progress.update(self._overall, description=name, completed=done, text=hidden)
+
+    def _text(self, accuracy: str, round: Round) -> str:
+        """What is beside a bar: as much as the terminal has space for."""
+        if self._console.width < NARROW:
+            return ""
+        weights = f"  w {_weights(round.weights)}" if self._console.width >= WIDE else ""
+        return f"{accuracy}{weights}{incidents(round)}"
+
+    def _remove(self, label: str) -> None:
+        if self._progress is not None and label in self._bars:
+            self._progress.remove_task(self._bars.pop(label))
+
+    def _open(self) -> bars.Progress:
         if self._progress is None:
+            width = self._console.width
             self._progress = bars.Progress(
                 TextColumn("{task.description}"),
-                *([BarColumn(bar_width=20)] if self._console.width >= WIDE else []),
+                BarColumn(bar_width=20 if width >= WIDE else 10),
                 TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-                TextColumn("{task.fields[text]}"),
-                TimeElapsedColumn(),
+                *([TextColumn("{task.fields[text]}")] if width >= NARROW else []),
+                *([TimeElapsedColumn()] if width >= WIDE else []),
                 TimeRemainingColumn(),
                 console=self._console,
                 refresh_per_second=5,
             )
             self._progress.start()
+        return self._progress
+
+    def _update(self, label: str, done: int, rounds: int, text: str) -> None:
+        progress = self._open()
         if label not in self._bars:
-            self._bars[label] = self._progress.add_task(label, total=rounds, completed=done, text=text)
-        self._progress.update(self._bars[label], completed=done, text=text)
+            self._bars[label] = progress.add_task(label, total=rounds, completed=done, text=text)
+        progress.update(self._bars[label], completed=done, text=text)
 
 
 class Lines(Observer):

@@ -194,8 +194,10 @@ def run_study(
     def tick() -> None:
         observer.runs([_progress(each, history) for each, history in followed])
 
-    if executor == "ray":
-        outcomes: Sequence[Outcome] = on_ray(study, jobs, tick)
+    if finished == len(places):
+        outcomes: Sequence[Outcome] = one_by_one(study, problem, observer)  # they are only read
+    elif executor == "ray":
+        outcomes = on_ray(study, jobs, tick)
     elif choice.engine == "stacked":
         outcomes = together(study, problem, jobs, observer)
     elif workers == 1:
