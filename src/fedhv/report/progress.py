@@ -25,7 +25,7 @@ NAMED = 4
 """The largest number of runs that a progress line names; the others are counted."""
 
 
-WIDE, NARROW = 100, 72
+WIDE, NARROW = 110, 72
 """Terminal widths: from `WIDE` on there is space for weights and elapsed time, below `NARROW` none for accuracies."""
 OTHER_LINES = 4
 """The lines of a terminal that bars of runs leave to the overall bar, the prompt and messages."""
