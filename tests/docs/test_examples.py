@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import fedhv
 from docs.pages import ROOT
@@ -43,6 +45,33 @@ def test_tabular_three_tasks(monkeypatch):
     assert {run.method for run in runs} == {"fedhv", "uniform", "fsmgda", "fedcmoo"}
     assert [task.name for task in runs[0].tasks] == ["course", "sex", "bmi"]
     assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
+
+
+def test_a_transformer_on_text_ignores_padding(monkeypatch):
+    pytest.importorskip("datasets")
+    example = load(EXAMPLES / "text_transformer.py", monkeypatch)
+    make = example.notes
+    monkeypatch.setattr(example, "notes", lambda count, seed: make(count // 8, seed, clients=4))
+    run = fedhv.run(example.problem(), "uniform", rounds=1, participants=2, local_steps=1)
+    assert [task.name for task in run.tasks] == ["subject", "urgent"]
+    assert set(run.tasks[1].metrics) == {"roc_auc"}
+    model = fedhv.load_model(run)
+    ids, there = torch.tensor([[3, 4, 5]]), torch.ones(1, 3, dtype=torch.bool)
+    padded = model(torch.nn.functional.pad(ids, (0, 4)), torch.nn.functional.pad(there, (0, 4)))
+    torch.testing.assert_close(padded, model(ids, there))
+
+
+def test_a_run_is_sent_to_mlflow_without_its_calibration(monkeypatch):
+    logged = []
+    log = SimpleNamespace(log_metrics=lambda metrics, step: logged.append((step, metrics)))
+    monkeypatch.setitem(sys.modules, "mlflow", log)
+    example = load(EXAMPLES / "mlflow_tracking.py", monkeypatch)
+    changes = ["calibration.rounds=2", "evaluation.every=1", "training.local_steps=1", "federation.participants=2"]
+    run = fedhv.run("digits", rounds=2, override=changes, observer=example.Tracker())
+    assert [step for step, _ in logged] == [1, 2]
+    assert logged[-1][1]["tasks/faint/accuracy"] == run.tasks[1].accuracy
+    assert logged[-1][1]["weights/faint"] == run.rounds[-1].weights[1]
+    assert len((EXAMPLES / "mlflow_tracking.py").read_text().splitlines()) <= 25
 
 
 @pytest.mark.parametrize("engine", ["sequential", "parallel", "stacked"])
