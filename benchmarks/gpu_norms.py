@@ -74,7 +74,7 @@ def main() -> int:
     print(f"{'norm':9}apart after {PLAN.rounds} rounds, relative to the distance moved ({device})")
     for norm in ("frozen", "local", "average", "group"):
         whole = problem(norm)
-        with Sequential(whole, device) as one, Stacked(whole, device) as many:
+        with Sequential(whole, device) as one, Stacked(whole, device, compiled=False) as many:
             (start, alone), (_, stacked) = model(one), model(many)
             apart = float((alone - stacked).norm() / (alone - start).norm())
             how = "compiled" if many.compiles else "as a stack" if many.obstacle is None else f"alone: {many.obstacle}"

@@ -117,15 +117,15 @@ def test_pieces_of_a_large_stack_need_one_size_to_be_compiled(problem, monkeypat
     engine = Stacked(problem)
     compute, sizes = engine._function, []
 
-    def counted(shape):
+    def counted(shape, compiled):
         def run(**inputs):
             sizes.append(len(inputs["theta"]))
-            return compute(shape)(**inputs)
+            return compute(shape, compiled)(**inputs)
 
         return run
 
     monkeypatch.setattr(engine, "_function", counted)
-    engine.compiles = True  # fill up as if every size were compiled
+    engine.compiles, engine._compiled = True, engine._gradients  # fill up as if every size were compiled
     plan = Plan(rounds=1, participants=5, local=LOCAL[0])
     (finished,) = simulate(engine, FSMGDA(), plan)
     (expected,) = simulate(Sequential(problem), FSMGDA(), plan)
@@ -137,8 +137,8 @@ def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeyp
     engine = Stacked(problem)
     compute, refused = engine._function, []
 
-    def short_of_memory(shape):
-        run = compute(shape)
+    def short_of_memory(shape, compiled):
+        run = compute(shape, compiled)
 
         def limited(**inputs):
             if len(inputs["theta"]) > 2:
@@ -247,7 +247,8 @@ def test_dropout_in_a_stack_depends_on_the_seed_alone():
 def test_a_smaller_stack_is_filled_up_to_a_compiled_size(problem):
     plan = Plan(2, 4, LOCAL[0])
     engine, fresh = Stacked(problem), Stacked(problem)
-    engine.compiles = True  # what it would compile, it computes as it is: sizes are what this test is about
+    # What it would compile, it computes as it is: sizes are what this test is about.
+    engine.compiles, engine._compiled = True, engine._gradients
     (first, *_), (again, *_) = ([*simulate(e, Uniform(), plan)] for e in (engine, fresh))
     torch.testing.assert_close(first.state.model, again.state.model, rtol=0, atol=0)
     fewer = Plan(2, 3, LOCAL[0])

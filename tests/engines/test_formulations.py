@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 
 CLIENTS, TIME, BATCH, INPUTS, HIDDEN = 3, 5, 4, 6, 8
 
@@ -45,7 +45,7 @@ def assert_same(layer: nn.Module, arguments: list, training: bool = True) -> Non
 
     def call(module: nn.Module) -> Callable[..., list[Tensor]]:
         def function(values: list[Tensor], given: list) -> list[Tensor]:
-            with mappable_attention():
+            with mappable_calls(torch.device("cpu")):
                 return flat(torch.func.functional_call(module, dict(zip(names, values, strict=True)), tuple(given)))
 
         return function
@@ -182,7 +182,7 @@ def test_dropout_of_attention_differs_between_clients():
     inputs, layer = torch.randn(BATCH, TIME, INPUTS), Attending(dropout_p=0.5)
 
     def outputs(x: Tensor) -> Tensor:
-        with mappable_attention():
+        with mappable_calls(torch.device("cpu")):
             return layer(x)
 
     one, other = torch.func.vmap(outputs, randomness="different")(torch.stack([inputs, inputs]))
@@ -194,7 +194,7 @@ def test_the_backends_of_attention_are_put_back():
         return torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
 
     def fail() -> None:
-        with mappable_attention():
+        with mappable_calls(torch.device("cpu")):
             assert backends() == (False, False)
             raise ZeroDivisionError
 

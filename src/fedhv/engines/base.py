@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
+from fedhv.engines.repeatable import Repeatable
 from fedhv.problem.labels import labels_at
 from fedhv.problem.metrics import lower_is_better, measure
 from fedhv.problem.parameters import arithmetic_device
@@ -42,12 +44,18 @@ class Engine(ABC):
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
             torch.backends.cudnn.allow_tf32 = precision != "float32"
+            self._repeatable: Repeatable | None = Repeatable()
         else:
+            self._repeatable = None
             keep_freed_memory()
         with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more memory."):
             self.client = Client(problem, device)
             self._test = None if problem.test is None else problem.test.to(self.device)
         self.layout = self.client.layout
+        self.rounds = 0
+        """T of the runs, where it is known: an engine may prepare for long runs in another way than for short ones."""
+        self.stopping: Callable[[], bool] = lambda: False
+        """Whether a signal waits for the round to end; long preparations then end with KeyboardInterrupt."""
         self.notes: list[str] = list(self.client.network.notes)
         """Messages for the user about the computation of a run; the caller shows and removes them."""
         self.chunk = Portion(
@@ -76,6 +84,10 @@ class Engine(ABC):
     def interruptible(self) -> bool:
         """Whether Ctrl-C may interrupt a computation. A GPU's libraries may not recover from that."""
         return self.device.type != "cuda"
+
+    def watching(self) -> AbstractContextManager[object]:
+        """A context for the first step on a GPU, which finds out what repeatable results need there."""
+        return nullcontext() if self._repeatable is None else self._repeatable.watching()
 
     @abstractmethod
     def ask(self, call: Call) -> Replies:
@@ -149,6 +161,9 @@ class Engine(ABC):
         """Release workers and memory."""
         if self.device.type == "cpu":
             give_memory_back()
+        if self._repeatable is not None:
+            self._repeatable.restore()
+            self._repeatable = None
 
     def __enter__(self) -> Self:
         return self

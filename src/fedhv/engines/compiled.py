@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,14 +11,19 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from fedhv.engines.kernels.ahead import await_threads
 from fedhv.support.errors import caused_by
 
 
 class Compiled:
-    """A function that is traced to plain operators before it is compiled, so that `vmap` and gradients are resolved."""
+    """A function that is traced to plain operators before it is compiled, so that `vmap` and gradients are resolved.
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self._function = function
+    The compiler chooses nothing by measuring: another process would choose otherwise, and results would differ. It
+    works in a thread, so that `stopping` is noticed while it does.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], stopping: Callable[[], bool] = lambda: False) -> None:
+        self._function, self._stopping = function, stopping
         self._compiled: dict[Hashable, Callable[..., Tensor]] = {}
 
     def __call__(self, *arguments: Any) -> Tensor:
@@ -27,7 +33,9 @@ class Compiled:
         if shape not in self._compiled:
             # The trace would treat a bound method's `self` as an argument.
             graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
-            self._compiled[shape] = torch.compile(graph, dynamic=False)
+            compiled = torch.compile(graph, dynamic=False, options=_options())
+            self._first(compiled, arguments)
+            self._compiled[shape] = compiled
         try:
             return self._compiled[shape](*arguments)
         except RuntimeError as error:
@@ -35,3 +43,29 @@ class Compiled:
             if caused_by(error, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise
+
+    def _first(self, compiled: Callable[..., Tensor], arguments: tuple[Any, ...]) -> None:
+        """The first call, in which torch compiles."""
+        threads, errors = torch.get_num_threads(), []
+
+        def call() -> None:
+            try:
+                torch.set_num_threads(threads)  # compiled code is bound to it
+                compiled(*arguments)
+            except BaseException as error:  # raised by the thread that waits
+                errors.append(error)
+
+        worker = threading.Thread(target=call, daemon=True)
+        worker.start()
+        await_threads([worker], self._stopping)
+        if errors:
+            raise errors[0]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+def _options() -> dict[str, Any]:
+    """The compiler's options, as far as this version of torch has them."""
+    from torch._inductor import config
+
+    return {"deterministic": True} if hasattr(config, "deterministic") else {}

@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedhv.engines.formulations.obstacles import is_obstacle
+
 WARM_UP = 2
 """The number of calls before recording. Compilation, autotuning and lazily created handles must not be recorded."""
+
+MOST_SHAPES = 8
+"""The number of shapes of a report or evaluation that are recorded; recordings take time and memory."""
 
 TensorFunction = Callable[..., Tensor]
 
@@ -26,9 +33,13 @@ class _Recording:
 class Recorder:
     """Replays functions that were called before with tensors of the same shapes. On a CPU it calls them."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._recordings: dict[Hashable, _Recording] = {}
+    def __init__(
+        self, device: torch.device, watching: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._device, self._watching = device, watching
+        self._recordings: dict[tuple[Hashable, Hashable], _Recording] = {}
+        self._plain: set[Hashable] = set()
+        self._pool: Any = None
 
     @property
     def records(self) -> bool:
@@ -45,7 +56,30 @@ class Recorder:
         """
         if not self.records:
             return function(**inputs)
-        shape = (key, tuple((name, tuple(value.shape)) for name, value in sorted(inputs.items())))
+        return self._replayed(self._shape(key, inputs), function, inputs)
+
+    def carefully(self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The same for a function that perhaps cannot be recorded, or comes with many shapes: then it is called."""
+        if not self.records or key in self._plain:
+            return function(**inputs)
+        shape = self._shape(key, inputs)
+        if shape not in self._recordings and sum(known[0] == key for known in self._recordings) >= MOST_SHAPES:
+            return function(**inputs)
+        try:
+            return self._replayed(shape, function, inputs)
+        except Exception as error:
+            if not is_obstacle(error):
+                raise
+            self._plain.add(key)
+        return function(**inputs)
+
+    @staticmethod
+    def _shape(key: Hashable, inputs: Mapping[str, Tensor]) -> tuple[Hashable, Hashable]:
+        return key, tuple((name, tuple(value.shape)) for name, value in sorted(inputs.items()))
+
+    def _replayed(
+        self, shape: tuple[Hashable, Hashable], function: TensorFunction, inputs: Mapping[str, Tensor]
+    ) -> Tensor:
         if shape not in self._recordings:
             self._recordings[shape] = self._record(function, inputs)
         recording = self._recordings[shape]
@@ -57,6 +91,7 @@ class Recorder:
     def forget(self) -> None:
         """Drop all recordings and release their memory."""
         self._recordings.clear()
+        self._pool = None
         torch.cuda.empty_cache()
 
     def _record(self, function: TensorFunction, inputs: Mapping[str, Tensor]) -> _Recording:
@@ -68,10 +103,13 @@ class Recorder:
             # The first gradient in a process runs in a thread without a CUDA context; torch creates one and warns.
             warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
             for _ in range(WARM_UP):
-                function(**static)
+                with self._watching():
+                    function(**static)
         torch.cuda.current_stream(self._device).wait_stream(stream)
+        # All recordings share their memory: they are replayed one after the other, and what they return is copied.
+        self._pool = torch.cuda.graph_pool_handle() if self._pool is None else self._pool
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
             output = function(**static)
         return _Recording(graph, static, output)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import torch
 
 from fedhv.engines.autocast import Bfloat16
-from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import reason
 from fedhv.problem.missing import rows
 from fedhv.problem.parameters import flatten
@@ -29,7 +30,7 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
     device = torch.device(device)
     client = Client(_few(problem), device)
     try:
-        with _no_trace(device):
+        with _no_trace(device), _exactly(device):
             client.network.module = with_mappable_layers(client.network.module)
             batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)], channels_last=False)
             stack = batch.fold(CLIENTS, EXAMPLES)
@@ -41,7 +42,7 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
                           masks: dict[int, torch.Tensor], weights: torch.Tensor, shares: torch.Tensor,
                           key: torch.Tensor) -> torch.Tensor:  # fmt: skip
                 labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
-                with mappable_attention(), _autocast(device, precision):
+                with _autocast(device, precision), mappable_calls(device):
                     return client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
 
             mapped = torch.func.vmap(objective, randomness="different")
@@ -99,6 +100,21 @@ class _Some(Clients):
 
 def _no_trace(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+@contextmanager
+def _exactly(device: torch.device) -> Iterator[None]:
+    """Without tf32, whose rounding grows in a deep model until gradients differ."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedhv.engines.trajectories import StackShape, Trajectory
+from fedhv.problem.counter import DrawKey
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import draw_minibatches
 from fedhv.protocol.cohort import Cohort, sample_cohort
 
 MinibatchDraws = tuple[np.ndarray, np.ndarray | None]
-Key = tuple[int, int, int, int, StackShape, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A client's place in a stack: everything that its draws depend on."""
+
+    cohort: Cohort
+    client: int
+    part: int
+
+    @property
+    def key(self) -> DrawKey:
+        """Seed, round, client and part."""
+        return self.cohort.place(self.client, self.part)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and (self.key, self.cohort.local) == (other.key, other.cohort.local)
+
+    __hash__ = None  # type: ignore[assignment]  # places are compared only
 
 
 class Prefetcher:
@@ -24,38 +44,49 @@ class Prefetcher:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._prefetched: dict[Key, MinibatchDraws] = {}
+        self._prefetched: dict[tuple[StackShape, str], dict[DrawKey, MinibatchDraws]] = {}
 
-    def of(self, trajectory: Trajectory, shape: StackShape) -> MinibatchDraws:
+    def of(self, place: Place, shape: StackShape) -> MinibatchDraws:
         """A client's minibatches and their augmentation."""
-        cohort, k, part = trajectory.cohort, trajectory.client, trajectory.part
-        return self._prefetched.get(_key(cohort, k, part, shape)) or self._draw(cohort, k, part, shape)
+        known = self._prefetched.get((shape, place.cohort.local.sampling), {})
+        return known.get(place.key) or self._draw(place, shape)
 
-    def prefetch(self, stack: Sequence[Trajectory], shape: StackShape) -> None:
-        """Draw for the next round, and drop the draws of past rounds."""
+    def prefetch(self, stack: Sequence[Trajectory], shape: StackShape) -> list[Place] | None:
+        """Draw for the next round, and drop the draws of past rounds.
+
+        Returns the places of the next stack if it is like this one; None if that cannot be known.
+        """
         population = len(self._problem.clients)
+        now = {t.cohort.seed: t.cohort for t in stack}
+        following = {seed: self._following(cohort, population) for seed, cohort in now.items()}
+        known = self._prefetched.setdefault((shape, stack[0].cohort.local.sampling), {})
+        for key in [key for key in known if key[0] in now and key[1] < now[key[0]].round]:
+            del known[key]
         for seed, part in dict.fromkeys((t.cohort.seed, t.part) for t in stack):
-            now = next(t.cohort for t in stack if t.cohort.seed == seed)
-            self._prefetched = {
-                key: draws for key, draws in self._prefetched.items() if key[0] != seed or key[1] >= now.round
-            }
-            sizes = self._problem.clients.sizes if now.select == "size" else None
-            cohort = sample_cohort(seed, now.round + 1, population, min(len(now), population), now.local, sizes=sizes)
-            for k in cohort.clients:
-                key = _key(cohort, k, part, shape)
-                if key not in self._prefetched:
-                    self._prefetched[key] = self._draw(cohort, k, part, shape)
+            for k in following[seed].clients:
+                place = Place(following[seed], k, part)
+                if place.key not in known:
+                    known[place.key] = self._draw(place, shape)
+        if shape.unequal or any(t.batch_size for t in stack):  # who is stacked with whom depends on the clients
+            return None
+        places = []
+        for t in stack:
+            cohort, clients = following[t.cohort.seed], now[t.cohort.seed].clients
+            if t.client not in clients or len(cohort) != len(clients):
+                return None
+            places.append(Place(cohort, cohort.clients[clients.index(t.client)], t.part))
+        return places
 
     def rounds(self) -> set[int]:
         """The rounds whose draws are stored."""
-        return {key[1] for key in self._prefetched}
+        return {key[1] for known in self._prefetched.values() for key in known}
 
-    def _draw(self, cohort: Cohort, k: int, part: int, shape: StackShape) -> MinibatchDraws:
-        steps = shape.minibatches
+    def _following(self, now: Cohort, population: int) -> Cohort:
+        sizes = self._problem.clients.sizes if now.select == "size" else None
+        return sample_cohort(now.seed, now.round + 1, population, min(len(now), population), now.local, sizes=sizes)
+
+    def _draw(self, place: Place, shape: StackShape) -> MinibatchDraws:
+        cohort, steps = place.cohort, shape.minibatches
         if shape.unequal:
-            steps = cohort.local.steps_of(len(self._problem.clients[k])) - shape.known
-        return draw_minibatches(self._problem, cohort, k, steps, part)
-
-
-def _key(cohort: Cohort, k: int, part: int, shape: StackShape) -> Key:
-    return cohort.seed, cohort.round, k, part, shape, cohort.local.sampling
+            steps = cohort.local.steps_of(len(self._problem.clients[place.client])) - shape.known
+        return draw_minibatches(self._problem, cohort, place.client, steps, place.part)

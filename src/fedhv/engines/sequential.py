@@ -8,7 +8,7 @@ from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
-from fedhv.protocol.request import Replies
+from fedhv.protocol.request import Replies, Reply
 
 
 class Sequential(Engine):
@@ -23,5 +23,9 @@ class Sequential(Engine):
 
     def ask(self, call: Call) -> Replies:
         """The replies of the cohort, one client after the other."""
-        answers = (self.client.answer(call, k) for k in call.cohort.clients)
+        answers = (self._answer(call, k) for k in call.cohort.clients)
         return collect(call, self.layout, answers, self.client.holding)
+
+    def _answer(self, call: Call, k: int) -> Reply:
+        with self.watching():
+            return self.client.answer(call, k)

@@ -2,8 +2,10 @@
 
 The scripts of all clients of all runs are advanced in step, and their pending computations are computed together. Local
 training and gradients are trajectories: K steps of a client from θ with given weights. Trajectories are stacked. On a
-GPU a round is compiled once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report at the
+GPU a round is recorded once and then replayed as a CUDA graph. Losses need no stack: all clients of a run report at the
 same θ, so their examples are one batch.
+
+A run begins without compilation; long runs are compiled between two rounds (see `switching`).
 
 Random draws of a model (dropout) are functions of a key for every client and step, as on the other engines. They do not
 depend on which trajectories are stacked together.
@@ -12,8 +14,8 @@ depend on which trajectories are stacked together.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -24,13 +26,15 @@ from torch import Tensor
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.compiled import Compiled
-from fedhv.engines.formulations import mappable_attention, with_mappable_layers
+from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
+from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import with_stacked_kernels
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
-from fedhv.engines.prefetch import Prefetcher
+from fedhv.engines.prefetch import Place, Prefetcher
+from fedhv.engines.switching import compiles_in
 from fedhv.engines.trajectories import StackShape, Trajectory
 from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
@@ -66,14 +70,19 @@ class Stacked(Engine):
         self._plain = self.client.network.module
         self.obstacle: str | None = None
         """Why clients are computed one after the other, if the stack failed."""
-        self.client.network.module = with_mappable_layers(self._plain)
-        if on_gpu and precision != "float32" and importlib.util.find_spec("triton"):
-            self.client.network.module = with_stacked_kernels(self.client.network.module)
-        self.compiles = on_gpu if compiled is None else compiled
-        self._gradient = Compiled(self._gradients) if self.compiles else self._gradients
+        self._kernels = on_gpu and precision != "float32" and importlib.util.find_spec("triton") is not None
+        module = with_stacked_kernels(self._plain) if self._kernels else self._plain
+        self.client.network.module = with_mappable_layers(module)
+        self.compiles = compiled if on_gpu or compiled else False
+        """Whether rounds are compiled: all, none, or (None) from a round on if there are many (see `switching`)."""
+        self._compiled = Compiled(self._gradients, lambda: self.stopping())
+        self._compiled_last = False
+        self._ready = not self._kernels
+        self._ahead: tuple[Hashable, dict[str, Tensor]] | None = None
         self.prefetches = on_gpu
-        self._recorder = Recorder(self.device)
+        self._recorder = Recorder(self.device, self.watching)
         self._sizes: dict[StackShape, set[int]] = {}
+        self._announced = False
         self._largest = int(problem.clients.sizes.max())
         self._prefetcher = Prefetcher(problem)
         self.most = Portion(
@@ -98,6 +107,8 @@ class Stacked(Engine):
 
     def ask_together(self, calls: Sequence[Call]) -> list[Replies]:
         """The replies to the requests of several runs, with all their clients in one stack."""
+        if not self._ready:
+            self._compile_kernels(calls)
         pieces = [parts(call.cohort.clients) for call in calls]
         if any(len(each) > 1 for each in pieces):
             self.prefetches = False  # the next round draws for a whole cohort, not for parts of it
@@ -137,8 +148,9 @@ class Stacked(Engine):
     def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
         """The results of pending computations; those of the same kind are computed together."""
         kinds: dict[Any, list[int]] = {}
-        for i, (work, me) in enumerate(waiting):
-            kinds.setdefault(self._kind(work, me), []).append(i)
+        stack = [Trajectory.of(work, me) if isinstance(work, Descend | Gradient) else None for work, me in waiting]
+        for i, (work, _) in enumerate(waiting):
+            kinds.setdefault(self._kind(work, stack[i]), []).append(i)
         results: list[Any] = [None] * len(waiting)
         for places in kinds.values():
             some = [waiting[i] for i in places]
@@ -150,7 +162,7 @@ class Stacked(Engine):
                 case Losses():
                     found = self._losses(some)
                 case Descend() | Gradient():
-                    found = self._moved(some)
+                    found = self._moved(some, [each for i in places if (each := stack[i]) is not None])
                 case Compress():
                     found = self._compress(some)
                 case HeldOut() | Judged():
@@ -162,36 +174,45 @@ class Stacked(Engine):
                 results[i] = result
         return results
 
-    def _kind(self, work: Computation, me: Member) -> tuple[Any, ...]:
+    def _kind(self, work: Computation, trajectory: Trajectory | None) -> tuple[Any, ...]:
         """Computations with equal kind can be computed together."""
+        if trajectory is not None:
+            return Descend, trajectory.shape(self._largest)
         match work:
             case Losses(at=theta):
                 return Losses, id(theta)
-            case Descend() | Gradient():
-                return Descend, Trajectory.of(work, me).shape(self._largest)
             case Compress(extra_upload=extra_upload):
                 return Compress, extra_upload
         return (type(work),)
 
-    def _moved(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
+    def _moved(self, some: Sequence[Waiting], stack: Sequence[Trajectory]) -> Sequence[Tensor]:
         """The updates or gradients of trajectories of one shape. If a stack fails, a simpler way is used."""
         noted = len(self.notes)
         while self.obstacle is None:
             try:
-                return self._stacked(some)
+                return self._stacked(some, stack)
             except Exception as error:
                 if not is_obstacle(error):
                     raise
                 why = reason(error)
             # After the handler, when the memory of the failed attempt is free.
             self._simplify(why, noted)
-        return [work.alone(self.client, me) for work, me in some]
+        return [self._alone(work, me) for work, me in some]
+
+    def _alone(self, work: Computation, me: Member) -> Any:
+        """What one client computes, unless somebody wants to stop."""
+        self._check_stopping()
+        return work.alone(self.client, me)
+
+    def _check_stopping(self) -> None:
+        if self.stopping():
+            raise KeyboardInterrupt
 
     def _simplify(self, why: str, noted: int) -> None:
         """Stop using compilation, then CUDA graphs, then the stack; messages from `noted` on are about this failure."""
         self._forget()
-        if self.compiles:
-            self.compiles, self._gradient = False, self._gradients
+        if self._compiled_last:
+            self.compiles = self._compiled_last = False
             self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
         elif self._recorder.records:
             self._recorder = Recorder(torch.device("cpu"))  # calls functions without recording
@@ -204,12 +225,13 @@ class Stacked(Engine):
             self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
 
     def measured(self) -> dict[str, Any]:
-        """Whether clients are computed one after the other, for the history."""
-        return {} if self.obstacle is None else {"engine": "sequential"}
+        """Whether clients are computed one after the other, or by compiled code, for the history."""
+        if self.obstacle is not None:
+            return {"engine": "sequential"}
+        return {"compiled": True} if self._compiled_last else {}
 
-    def _stacked(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
+    def _stacked(self, some: Sequence[Waiting], stack: Sequence[Trajectory]) -> Sequence[Tensor]:
         """The updates or gradients of trajectories of one shape, as rows of one tensor."""
-        stack = [Trajectory.of(work, me) for work, me in some if isinstance(work, Descend | Gradient)]
         shape = stack[0].shape(self._largest)
         found = self._compute(stack, shape)
         if shape.keeps:
@@ -248,24 +270,62 @@ class Stacked(Engine):
         pairs = [(work, me) for work, me in some if isinstance(work, Losses)]
         theta = pairs[0][0].at
         chosen = [self.problem.clients[me.client][work.on] for work, me in pairs]
-        owner = torch.from_numpy(np.repeat(np.arange(len(chosen)), [len(c) for c in chosen])).to(self.device)
-        index = torch.from_numpy(np.concatenate(chosen)).to(self.device)
+        if self.device.type != "cpu":
+            return self._recorded_losses(theta, chosen)
+        owner = torch.from_numpy(np.repeat(np.arange(len(chosen)), [len(c) for c in chosen]))
+        index = torch.from_numpy(np.concatenate(chosen))
 
         def summed(chunk: int) -> Tensor:
-            total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64, device=self.device)
+            total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64)
             for start in range(0, len(index), chunk):
-                batch = self.client.ready(self.client.train_examples[index[start : start + chunk]])
-                with self._autocast():
-                    losses = self.client.example_losses(theta, batch, training=False)
+                losses = self._example_losses(theta, index[start : start + chunk])
                 total.index_add_(0, owner[start : start + chunk], losses.double().T)
             return total
 
-        sizes = torch.tensor([len(c) for c in chosen], device=self.device)
+        sizes = torch.tensor([len(c) for c in chosen])
         return list((self.chunk(len(index), summed) / sizes[:, None]).float().unbind())
 
-    def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
+    def _example_losses(self, theta: Tensor, index: Tensor) -> Tensor:
+        """The losses of training examples in evaluation mode, m × n."""
+        batch = self.client.ready(self.client.train_examples[index])
         with self._autocast():
-            return super()._assess(model, start, chunk)
+            return self.client.example_losses(theta, batch, training=False)
+
+    def _recorded_losses(self, theta: Tensor, chosen: Sequence[np.ndarray]) -> Sequence[Tensor]:
+        """The same on a GPU, recorded. Every client's losses are gathered and summed: sums by index are not repeatable.
+
+        Examples and clients are padded, so that few shapes need a recording.
+        """
+        sizes = np.array([len(c) for c in chosen])
+        n = _round_up(int(sizes.sum()), 256)
+        index = np.zeros(n, np.int64)
+        index[: sizes.sum()] = np.concatenate(chosen)
+        places = np.full((len(chosen), _round_up(int(sizes.max()), 64)), n)  # column n of the losses is zero
+        starts = np.cumsum(sizes) - sizes
+        for row, start, size in zip(places, starts, sizes, strict=True):
+            row[:size] = np.arange(start, start + size)
+
+        def summed(chunk: int) -> Tensor:
+            def run(theta: Tensor, index: Tensor, places: Tensor, sizes: Tensor) -> Tensor:
+                losses = torch.cat(
+                    [self._example_losses(theta, part) for part in torch.split(index, chunk)], dim=1
+                ).double()
+                padded = torch.cat([losses, losses.new_zeros(len(losses), 1)], dim=1)
+                return (padded[:, places].sum(dim=2) / sizes).float().T
+
+            inputs = {"theta": theta, "index": self._tensor(index), "places": self._tensor(places)}
+            inputs["sizes"] = self._tensor(sizes)
+            return self._recorder.carefully(("losses", chunk), run, inputs).clone()
+
+        return list(self.chunk(n, summed, self._forget).unbind())
+
+    @torch.no_grad()
+    def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
+        def run(theta: Tensor) -> Tensor:
+            with self._autocast():
+                return super(Stacked, self)._assess(theta, start, chunk)
+
+        return self._recorder.carefully(("assess", start, chunk), run, {"theta": model}).clone()
 
     # --- trajectories ---------------------------------------------------------------------------------------
 
@@ -304,7 +364,7 @@ class Stacked(Engine):
     ) -> tuple[Tensor, ...]:
         """The loss, and the running statistics after the pass where θ has any."""
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
-        with mappable_attention(), self._autocast():
+        with self._autocast(), mappable_calls(self.device):
             loss = self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
         return (loss,) if self.client.entries is None else (loss, self.client.network.statistics())
 
@@ -315,21 +375,44 @@ class Stacked(Engine):
 
     def _compute(self, stack: Sequence[Trajectory], shape: StackShape) -> Tensor:
         """Δθ of every trajectory (its gradient for single ones), in pieces that fit into memory."""
-        run = self._function(shape)
+        compiled = self._in_compiled(stack)
+        run = self._function(shape, compiled)
 
         def moved(most: int) -> Tensor:
             with torch.random.fork_rng(devices=[]):  # restores torch's generator
                 return torch.cat(
                     [
-                        self._recorder(shape, run, self._inputs(self._filled(p, shape), shape))[: len(p)].clone()
+                        self._recorder((shape, compiled), run, self._inputs(self._filled(p, shape), shape))[
+                            : len(p)
+                        ].clone()
                         for p in _evenly(stack, most)
                     ]
                 )
 
         result = self.most(len(stack), moved, self._forget)
         if self.prefetches:
-            self._prefetcher.prefetch(stack, shape)
+            following = self._prefetcher.prefetch(stack, shape)
+            if following is not None and len(stack) <= self.most.size:
+                filled = self._filled(stack, shape)
+                following = [*following, *[following[-1]] * (len(filled) - len(stack))]
+                self._ahead = tuple(following), self._drawn(following, shape)
         return result
+
+    def _in_compiled(self, stack: Sequence[Trajectory]) -> bool:
+        """Whether a stack is computed by compiled code, which depends on its round and T alone."""
+        now, steps = max(t.cohort.round for t in stack), max(t.steps for t in stack)
+        if self.compiles is not None:
+            self._compiled_last = self.compiles
+            return self.compiles
+        compiled, soon = (compiles_in(number, self.rounds, len(self.layout.names), steps) for number in (now, now + 1))
+        if soon and not self._announced:
+            self._announced = True
+            self.notes.append(
+                f"Round {now + 1 if compiled else now + 2} takes longer: the computation is compiled, which the "
+                f"{self.rounds - now - (not compiled):,} rounds that are left repay."
+            )
+        self._compiled_last = compiled
+        return compiled
 
     def _forget(self) -> None:
         """Release the memory of all recordings."""
@@ -343,36 +426,24 @@ class Stacked(Engine):
         """
         sizes = self._sizes.setdefault(shape, set())
         size = min((known for known in sizes if len(stack) <= known <= 2 * len(stack)), default=len(stack))
-        if self.compiles:
+        if self._compiled_last:
             sizes.add(size)
         return [*stack, *[stack[-1]] * (size - len(stack))]
 
     def _inputs(self, stack: Sequence[Trajectory], shape: StackShape) -> dict[str, Tensor]:
         """All inputs of the computation of one stack, as tensors of fixed shape."""
-        b = shape.batch_size
-        draws = [self._prefetcher.of(t, shape) for t in stack]
-        index = np.zeros((shape.minibatches, len(stack), b), np.int64)
-        shares = np.zeros((len(stack), b), np.float32)
-        for j, (t, (positions, _)) in enumerate(zip(stack, draws, strict=True)):
-            # A client with fewer examples than a minibatch repeats its first example with share 0.
-            size = positions.shape[1]
-            index[: len(positions), j] = self.problem.clients[t.client][_padded(positions, b)]
-            shares[j, :size] = 1 / size
         # For draws that keys do not cover: they repeat if the stack is the same.
-        torch.manual_seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part))
+        _seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part), self.device)
+        places = [Place(t.cohort, t.client, t.part) for t in stack]
         inputs: dict[str, Tensor] = {
             "theta": torch.stack([t.model for t in stack]),
             "weights": torch.stack([t.weights for t in stack]).to(self.device),
-            "index": self._tensor(index),
-            "shares": self._tensor(shares),
-            "key": self._tensor(
-                keys(Purpose.DROPOUT, [t.cohort.place(t.client, t.part) for t in stack], shape.minibatches)
-            ),
             "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
-        effects = [_padded(effect, b) for _, effect in draws if effect is not None]
-        if effects:
-            inputs["effects"] = self._tensor(np.stack(effects, axis=1))
+        if self._ahead is not None and self._ahead[0] == tuple(places):
+            inputs |= self._ahead[1]
+        else:
+            inputs |= self._drawn(places, shape)
         if shape.known:
             inputs["first"] = torch.stack([t.first for t in stack if t.first is not None])
         if shape.unequal:
@@ -387,8 +458,45 @@ class Stacked(Engine):
             inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
         return inputs
 
-    def _function(self, shape: StackShape) -> Callable[..., Tensor]:
+    def _drawn(self, places: Sequence[Place], shape: StackShape) -> dict[str, Tensor]:
+        """The inputs that are random draws; they may be made before the models are known."""
+        b = shape.batch_size
+        draws = [self._prefetcher.of(place, shape) for place in places]
+        index = np.zeros((shape.minibatches, len(places), b), np.int64)
+        shares = np.zeros((len(places), b), np.float32)
+        for j, (place, (positions, _)) in enumerate(zip(places, draws, strict=True)):
+            # A client with fewer examples than a minibatch repeats its first example with share 0.
+            size = positions.shape[1]
+            index[: len(positions), j] = self.problem.clients[place.client][_padded(positions, b)]
+            shares[j, :size] = 1 / size
+        key = keys(Purpose.DROPOUT, [place.cohort.place(place.client, place.part) for place in places], len(index))
+        inputs = {"index": self._tensor(index), "shares": self._tensor(shares), "key": self._tensor(key)}
+        effects = [_padded(effect, b) for _, effect in draws if effect is not None]
+        return inputs | ({"effects": self._tensor(np.stack(effects, axis=1))} if effects else {})
+
+    def _compile_kernels(self, calls: Sequence[Call]) -> None:
+        """Compile the kernels of a step and of a report before the first round, several at once."""
+        from fedhv.engines.kernels import launch
+
+        self._ready = True
+        with suppress(Exception), launch.planning() as planned:  # an error shows again in the computation itself
+            n, b = sum(len(call.cohort) for call in calls), calls[0].cohort.local.batch_size
+            n = min(n, self.most.size)
+            first = torch.zeros(n * b, dtype=torch.int64, device=self.device)
+            batch = self.client.ready(self.client.train_examples[first], channels_last=False).fold(n, b)
+            masks = {i: mask for i, mask in enumerate(batch.labelled or ()) if mask is not None}
+            theta, weights, shares = (
+                torch.zeros(n, size, device=self.device) for size in (self.layout.d, self.layout.tasks, b)
+            )
+            self._gradients(theta, batch.inputs, batch.targets, masks, weights, shares, first[:n])
+            with torch.no_grad():
+                self._example_losses(theta[0], first[:1].expand(_round_up(n * b, 256)))
+            del batch
+        compile_all(dict.fromkeys(planned), self.stopping)
+
+    def _function(self, shape: StackShape, compiled: bool) -> Callable[..., Tensor]:
         """The computation of a stack as a function of its inputs."""
+        mapped = self._compiled if compiled else self._gradients
 
         def run(
             theta: Tensor,
@@ -403,13 +511,12 @@ class Stacked(Engine):
             **more: Tensor,
         ) -> Tensor:
             def gradient(step: int) -> Callable[[Tensor], Tensor]:
+                self._check_stopping()
                 draws = None if effects is None else effects[step].flatten(0, 1)
                 batch = self.client.ready(self.client.train_examples[index[step].flatten()], draws, channels_last=False)
                 batch = batch.fold(*shares.shape)
                 masks = {i: mask for i, mask in enumerate(batch.labelled or ()) if mask is not None}
-                return lambda theta: self._gradient(
-                    theta, batch.inputs, batch.targets, masks, weights, shares, key[step]
-                )
+                return lambda theta: mapped(theta, batch.inputs, batch.targets, masks, weights, shares, key[step])
 
             steps = (gradient(step) for step in range(shape.minibatches))
             entries = self.client.entries
@@ -434,7 +541,23 @@ class Stacked(Engine):
         return run
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        value = torch.from_numpy(array)
+        if self.device.type != "cuda":
+            return value.to(self.device)
+        return value.pin_memory().to(self.device, non_blocking=True)  # other memory waits for the GPU
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed torch's generators of the host and of a GPU; `torch.manual_seed` takes long, for devices that are absent."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[index].manual_seed(seed)
+
+
+def _round_up(count: int, step: int) -> int:
+    """The next multiple."""
+    return -(-count // step) * step
 
 
 def _evenly(many: Any, most: int) -> list[Any]:

@@ -48,11 +48,11 @@ class Draws(TorchFunctionMode):
         replacement = _REPLACEMENTS.get(func)
         if replacement is not None and kwargs.get("generator") is None:
             return replacement(self, func, *args, **kwargs)
-        opened = _OPENED.get(func)
-        if opened is None or not _PLAIN.issuperset(types):
+        body = _OPENED.get(func)
+        if body is None or not _PLAIN.issuperset(types):
             return func(*args, **kwargs)
         with self:
-            return opened(*args, **kwargs)
+            return body(*args, **kwargs)
 
     def words(self, like: Tensor, shape: torch.Size | None = None) -> Tensor:
         """The bits of the next draw, on the device of `like`."""
@@ -86,22 +86,22 @@ _PLAIN = {Tensor, nn.Parameter}
 """Other types of tensors have their own `__torch_function__`."""
 
 
-def _opened(function: Any) -> Function:
+def opened(function: Any) -> Function:
     """A function of `torch.nn.functional` that is not intercepted itself, so that the functions that it calls are.
 
     Torch dispatches a whole function to the context before its body runs. Without this, calls inside
     `multi_head_attention_forward` could not be intercepted.
     """
     closed = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
-    opened = types.FunctionType(
+    made = types.FunctionType(
         function.__code__,
         function.__globals__ | closed,
         function.__name__,
         function.__defaults__,
         function.__closure__,
     )
-    opened.__kwdefaults__ = function.__kwdefaults__
-    return opened
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _no(*_: object) -> bool:
@@ -109,7 +109,7 @@ def _no(*_: object) -> bool:
 
 
 _OPENED: dict[Function, Function] = {
-    function: _opened(function)
+    function: opened(function)
     for function in (
         F.dropout,
         F.dropout1d,
@@ -163,9 +163,25 @@ def _attention(
     """Scaled dot-product attention, softmax(QKᵀ / √E + mask) V, with dropout of the attention weights."""
     if dropout_p == 0:
         return _result(func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa))
+    weights, value = attention_weights(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    return (weights * draws.dropped(weights, dropout_p)).to(value.dtype) @ value
+
+
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """softmax(QKᵀ / √E + mask), and the values with a head for every head of the queries; the softmax is in float32."""
     if enable_gqa:
         key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if scores.dtype in (torch.bfloat16, torch.float16):
+        scores = scores.float()
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is None:
@@ -174,7 +190,7 @@ def _attention(
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
         nothing = (scores == -math.inf).all(-1, keepdim=True)  # a query whose keys are all masked gets zeros
         weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
-    return (weights * draws.dropped(weights, dropout_p)) @ value
+    return weights, value
 
 
 def _recurrent(draws: Draws, func: Function, *arguments: Any) -> Any:

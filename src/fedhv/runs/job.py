@@ -189,6 +189,7 @@ def execute_together(
                 sweep(job.folder)
         stack.enter_context(one_thread())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
+        engine.rounds = max(job.plan.rounds for job in jobs)
         with gpu_memory():
             executions = [
                 stack.enter_context(Execution(job, engine, observer, SHARE_OF_CHECKPOINTS / len(jobs), until))
@@ -199,6 +200,7 @@ def execute_together(
             stack.callback(observer.stop)
         try:
             with deferred_signals(not engine.interruptible, PATIENCE) as signals:
+                engine.stopping = lambda: signals.pending
                 _play(executions, engine, observer, tick, signals)
         except KeyboardInterrupt:
             saved = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhv.engines.formulations.attention import mappable_attention
+from fedhv.engines.formulations.attention import mappable_calls
 from fedhv.engines.formulations.replacement import with_mappable_layers
 
-__all__ = ["mappable_attention", "with_mappable_layers"]
+__all__ = ["mappable_calls", "with_mappable_layers"]

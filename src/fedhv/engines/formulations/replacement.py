@@ -6,7 +6,7 @@ import copy
 
 from torch import nn
 
-from fedhv.engines.formulations import cells, recurrent
+from fedhv.engines.formulations import cells, images, recurrent
 from fedhv.engines.formulations.embedding import Embedding, EmbeddingBag, replaceable
 
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
@@ -18,6 +18,10 @@ LAYERS: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTMCell: cells.LSTMCell,
     nn.Embedding: Embedding,
     nn.EmbeddingBag: EmbeddingBag,
+    nn.Conv1d: images.Conv1d,
+    nn.Conv2d: images.Conv2d,
+    nn.Conv3d: images.Conv3d,
+    nn.AdaptiveAvgPool2d: images.AdaptiveAvgPool2d,
 }
 """Subclasses are not replaced, because a user's class may compute something else."""
 
@@ -39,6 +43,8 @@ def _replaced(layer: nn.Module) -> bool:
             wanted = layer.padding_idx is not None
         case nn.EmbeddingBag():
             wanted = replaceable(layer)
+        case nn.AdaptiveAvgPool2d():
+            wanted = layer.output_size in (1, (1, 1))
         case _:
             wanted = True
     return wanted and type(layer) in LAYERS

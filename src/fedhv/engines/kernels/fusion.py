@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from fedhv.engines.kernels.depthwise import depthwise
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import normalise
 from fedhv.engines.kernels.operators import convolve
+from fedhv.engines.kernels.pointwise import pointwise
 from fedhv.problem.pooling import hooked
 
 
@@ -31,7 +33,18 @@ class Convolution(nn.Conv2d):
 
     def _convolve(self, images: Tensor, pool: int) -> Tensor:
         (stride, _), (padding, _) = self.stride, _pair(self.padding)
+        if (stride, padding, pool) == (1, 0, 1) and tuple(self.kernel_size) == (1, 1):
+            return pointwise(images, self.weight.flatten(1), self.bias)
         return convolve(images, self.weight, self.bias, Geometry(stride, padding, pool))
+
+
+class DepthwiseConvolution(nn.Conv2d):
+    """A convolution of one client's images in which every channel has taps of its own."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The convolution."""
+        (stride, _), (padding, _), (dilation, _) = self.stride, _pair(self.padding), self.dilation
+        return depthwise(images, self.weight, self.bias, Geometry(stride, padding, dilation=dilation))
 
 
 class Normalisation(nn.GroupNorm):
@@ -71,8 +84,10 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
             layer.__class__ = Chain
         elif type(layer) is nn.GroupNorm and not hooked(layer):
             layer.__class__ = Normalisation
-        elif type(layer) is nn.Conv2d and _replaceable(layer) and not hooked(layer):
-            layer.__class__ = Convolution
+        elif type(layer) is nn.Conv2d and not hooked(layer):
+            layer.__class__ = _kind(layer)
+        if getattr(layer, "inplace", False) is True:  # outputs of a kernel are views, which torch does not overwrite
+            setattr(layer, "inplace", False)  # noqa: B010  # typed as a parameter or module
     return module
 
 
@@ -86,15 +101,16 @@ def _first_step(layers: Sequence[nn.Module]) -> tuple[Callable[[Tensor], Tensor]
     return layers[0], 1
 
 
-def _replaceable(layer: nn.Conv2d) -> bool:
+def _kind(layer: nn.Conv2d) -> type[nn.Conv2d]:
+    """The class that computes a convolution by a kernel of this package; its own class if none does."""
     padding = _pair(layer.padding)
-    return (
-        layer.groups == 1
-        and tuple(layer.dilation) == (1, 1)
-        and layer.padding_mode == "zeros"
-        and layer.stride[0] == layer.stride[1]
-        and padding[0] == padding[1] >= 0
-    )
+    square = layer.stride[0] == layer.stride[1] and padding[0] == padding[1] >= 0 and layer.padding_mode == "zeros"
+    if square and layer.groups == 1 and tuple(layer.dilation) == (1, 1):
+        return Convolution
+    own_taps = layer.groups == layer.in_channels == layer.out_channels > 1
+    if square and own_taps and layer.dilation[0] == layer.dilation[1]:
+        return DepthwiseConvolution
+    return nn.Conv2d
 
 
 def _pair(padding: object) -> tuple[int, int]:

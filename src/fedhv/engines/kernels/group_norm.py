@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedhv.engines.kernels.mapping import mapped
+from fedhv.engines.kernels.mapping import alone, mapped
 
 
 @torch.library.custom_op("fedhv::normalise", mutates_args=())
@@ -119,5 +119,5 @@ def normalise(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, r
     """One client's images B × C × H × W, or anything B × C × …, normalised in float32 whatever it is kept in."""
     images = x if x.ndim == 4 else x.reshape(*x.shape[:2], -1, 1)
     y, _, _ = Normalise.apply(images[None], gamma[None], beta[None], groups, eps, relu)
-    out: Tensor = y.squeeze(0)
+    out = alone(y)
     return out if x.ndim == 4 else out.reshape(x.shape)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from fedhv.engines.kernels.convolution import (
     unpool_kernel,
     weight_gradient_kernel,
 )
+from fedhv.engines.kernels.depthwise_kernels import depthwise_input_kernel, depthwise_kernel, depthwise_weight_kernel
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.support.errors import FedHVError
@@ -35,8 +38,8 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tu
     n, B, C, H, W = x.shape
     _, KH, KW, O, _ = taps.shape
     PH, PW = geometry.output(H, W, KH, KW)
-    y = torch.empty(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
-    which = torch.empty_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
+    y = _output(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
+    which = _output_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
     flat = is_flat(taps)
     rows = B * PH * PW * geometry.pool**2
     tiles = _tiles(O, C, taps.dtype)
@@ -62,7 +65,7 @@ def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int]
     n, B, _, _, O = g.shape
     _, KH, KW, _, C = taps.shape
     H, W = size
-    dx = torch.empty(n, B, H, W, C, device=g.device, dtype=g.dtype)
+    dx = _output(n, B, H, W, C, device=g.device, dtype=g.dtype)
     if geometry.pool > 1:
         g = _unpool(g, which)
     OH, OW = g.shape[2:4]
@@ -82,11 +85,12 @@ def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int]
 def _unpool(g: Tensor, which: Tensor) -> Tensor:
     """The gradient before pooling; written out, since the kernel reads every entry once for each tap."""
     n, B, PH, PW, O = g.shape
-    full = torch.empty(n, B, 2 * PH, 2 * PW, O, device=g.device, dtype=g.dtype)
+    full = _output(n, B, 2 * PH, 2 * PW, O, device=g.device, dtype=g.dtype)
     positions, BO = n * B * PH * PW, min(64, _power(O))
-    unpool_kernel[(-(-positions // 32), -(-O // BO))](
-        g, which, full, positions, O=O, PH=PH, PW=PW, BP=32, BO=BO, num_warps=4
-    )
+    _start(
+        unpool_kernel, (-(-positions // 32), -(-O // BO)),
+        g, which, full, positions, O=O, PH=PH, PW=PW, BP=32, BO=BO, num_warps=4,
+    )  # fmt: skip
     return full
 
 
@@ -104,8 +108,8 @@ def weight_gradient(
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
     splits = max(1, min(PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
     steps = -(-positions // (splits * tiles["BP"]))
-    dw = torch.empty(n, splits, KH, KW, O, C, device=g.device)
-    db = torch.empty(n, splits, O if bias else 0, device=g.device)
+    dw = _output(n, splits, KH, KW, O, C, device=g.device)
+    db = _output(n, splits, O if bias else 0, device=g.device)
     _launch(
         weight_gradient_kernel, (splits, n, outputs),
         g, which, x, dw, db, *x.stride(), positions, splits, steps,
@@ -122,10 +126,11 @@ def normalise(
     """y, like x of n × B × C × H × W channels last, and the mean and 1/√variance of every group, n × B × groups."""
     n, B, C, H, W = x.shape
     x = x.permute(0, 1, 3, 4, 2).contiguous()
-    y = torch.empty_like(x)
-    mean = torch.empty(n, B, groups, device=x.device)
-    scale = torch.empty_like(mean)
-    normalise_kernel[(B * groups, n)](
+    y = _output_like(x)
+    mean = _output(n, B, groups, device=x.device)
+    scale = _output_like(mean)
+    _start(
+        normalise_kernel, (B * groups, n),
         x, gamma.contiguous(), beta.contiguous(), y, mean, scale, B, eps,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
@@ -139,14 +144,76 @@ def normalise_backward(
     n, B, C, H, W = x.shape
     groups = mean.shape[-1]
     x, g = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
-    dx = torch.empty_like(x)
-    dgamma, dbeta = torch.empty(n, B, C, device=x.device), torch.empty(n, B, C, device=x.device)
-    normalise_backward_kernel[(B * groups, n)](
+    dx = _output_like(x)
+    dgamma, dbeta = _output(n, B, C, device=x.device), _output(n, B, C, device=x.device)
+    _start(
+        normalise_backward_kernel, (B * groups, n),
         g, x, gamma.contiguous(), beta.contiguous(), mean, scale, dx, dgamma, dbeta, B,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
     return dx.permute(0, 1, 4, 2, 3), dgamma.sum(dim=1), dbeta.sum(dim=1)
 
+
+def depthwise(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+    """y (n × B × C × OH × OW, channels last); `taps` is n × KH × KW × C in the precision of the output."""
+    n, B, C, H, W = x.shape
+    KH, KW = taps.shape[1:3]
+    OH, OW = geometry.output(H, W, KH, KW)
+    x = x.permute(0, 1, 3, 4, 2).contiguous()
+    y = _output(n, B, OH, OW, C, device=x.device, dtype=taps.dtype)
+    tiles = _channel_tiles(C)
+    _start(
+        depthwise_kernel, (-(-B * OH * OW // tiles["BP"]), n, -(-C // tiles["BC"])),
+        x, taps.contiguous(), b.contiguous() if b is not None else x, y, B * OH * OW,
+        C=C, H=H, W=W, OH=OH, OW=OW, KH=KH, KW=KW,
+        STRIDE=geometry.stride, PADDING=geometry.padding, DILATION=geometry.dilation, BIAS=b is not None, **tiles,
+    )  # fmt: skip
+    return y.permute(0, 1, 4, 2, 3)
+
+
+def depthwise_backward(
+    g: Tensor, x: Tensor, taps: Tensor, bias: bool, needs_input: bool, geometry: Geometry
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx like x (empty where none is needed), dtaps like taps in float32, and db, n × C (empty without a bias)."""
+    n, B, C, H, W = x.shape
+    KH, KW = taps.shape[1:3]
+    OH, OW = geometry.output(H, W, KH, KW)
+    x, g, taps = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous(), taps.contiguous()
+    shape = {"C": C, "H": H, "W": W, "OH": OH, "OW": OW, "KH": KH, "KW": KW}
+    shape |= {"STRIDE": geometry.stride, "PADDING": geometry.padding, "DILATION": geometry.dilation}
+    dx = g.new_empty(0)
+    if needs_input:
+        dx = _output(n, B, H, W, C, device=g.device, dtype=g.dtype)
+        tiles = _channel_tiles(C)
+        _start(
+            depthwise_input_kernel, (-(-B * H * W // tiles["BP"]), n, -(-C // tiles["BC"])),
+            g, taps, dx, B * H * W, **shape, **tiles,
+        )  # fmt: skip
+        dx = dx.permute(0, 1, 4, 2, 3)
+    tiles, positions = _channel_tiles(C), B * OH * OW
+    outputs = KH * KW * -(-C // tiles["BC"])
+    splits = max(1, min(2 * PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
+    steps = -(-positions // (splits * tiles["BP"]))
+    dw = _output(n, splits, KH, KW, C, device=g.device)
+    db = _output(n, splits, C if bias else 0, device=g.device)
+    _start(
+        depthwise_weight_kernel,
+        (splits, n, outputs),
+        g,
+        x,
+        dw,
+        db,
+        positions,
+        splits,
+        steps,
+        BIAS=bias,
+        **shape,
+        **tiles,
+    )
+    return dx, dw.sum(dim=1), db.sum(dim=1)
+
+
+# --- starting and compiling kernels -----------------------------------------------------------------------------
 
 _AHEAD: dict[Hashable, int] = {}
 """How many tiles kernels fetch ahead where fewer than wanted fit."""
@@ -157,15 +224,88 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_stages: int
 
     How much of it a kernel takes is known to its compiler alone.
     """
-    types = tuple(a.dtype for a in arguments if isinstance(a, Tensor))
-    key = (kernel, arguments[0].device, types, tuple(constants.items()))
+    key = _key(kernel, arguments, constants)
     for stages in range(_AHEAD.get(key, num_stages), 0, -1):
         try:
-            kernel[grid](*arguments, num_stages=stages, **constants)
+            _start(kernel, grid, *arguments, num_stages=stages, **constants)
             return
         except OutOfResources:
             _AHEAD[key] = max(1, stages - 1)
     raise FedHVError("This GPU has too little shared memory for the stacked kernels. Use --precision float32.")
+
+
+def _key(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any]) -> Hashable:
+    types = tuple(a.dtype for a in arguments if isinstance(a, Tensor))
+    return kernel, arguments[0].device, types, tuple(constants.items())
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A kernel that will be started, without the memory of its arguments.
+
+    Attributes:
+        kernel: The function.
+        grid: The number of programs.
+        arguments: Tensors are represented by their types.
+        constants: Tile sizes and shapes.
+        key: What `_AHEAD` knows it by.
+        device: Where it will run.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    constants: tuple[tuple[str, Any], ...]
+    key: Hashable
+    device: torch.device
+
+    def compile(self) -> None:
+        """Compile it for this device, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
+        torch.cuda.set_device(self.device)
+        room = getattr(torch.cuda.get_device_properties(self.device), "shared_memory_per_block_optin", 0) or 232_448
+        constants = dict(self.constants)
+        while True:
+            made = self.kernel.warmup(*self.arguments, grid=self.grid, **constants)
+            if made.metadata.shared <= room or constants.get("num_stages", 1) <= 1:
+                return
+            constants["num_stages"] -= 1
+            _AHEAD[self.key] = constants["num_stages"]
+
+
+_PLANNED: list[Planned] | None = None
+
+
+@contextmanager
+def planning() -> Iterator[list[Planned]]:
+    """In this context kernels are listed instead of started, and their results are zeros."""
+    global _PLANNED
+    before, _PLANNED = _PLANNED, []
+    try:
+        yield _PLANNED
+    finally:
+        _PLANNED = before
+
+
+def _start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    if _PLANNED is None:
+        kernel[grid](*arguments, **constants)
+        return
+    stages = {name: value for name, value in constants.items() if name != "num_stages"}
+    types = tuple(a.dtype if isinstance(a, Tensor) else a for a in arguments)
+    key = _key(kernel, arguments, stages)
+    _PLANNED.append(Planned(kernel, grid, types, tuple(constants.items()), key, arguments[0].device))
+
+
+def _output(*shape: int, **options: Any) -> Tensor:
+    """Memory for the result of a kernel."""
+    return torch.empty(*shape, **options) if _PLANNED is None else torch.zeros(*shape, **options)
+
+
+def _output_like(like: Tensor, **options: Any) -> Tensor:
+    return torch.empty_like(like, **options) if _PLANNED is None else torch.zeros_like(like, **options)
+
+
+# --- tiles ------------------------------------------------------------------------------------------------------
 
 
 def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
@@ -188,6 +328,12 @@ def _group_tiles(channels: int, positions: int) -> dict[str, int]:
     large = positions >= 1024
     BP = min(triton.next_power_of_2(positions), max(1, (8192 if large else 4096) // BC))
     return {"BP": BP, "BC": BC, "num_warps": 16 if large else 8 if positions >= 256 else 4}
+
+
+def _channel_tiles(channels: int) -> dict[str, int]:
+    """Positions and channels of a program of a depthwise convolution."""
+    BC = min(64, _power(channels))
+    return {"BP": 2048 // BC, "BC": BC, "num_warps": 4}
 
 
 def _power(size: int) -> int:

@@ -9,6 +9,16 @@ import torch
 from torch import Tensor
 
 
+def alone(result: Tensor) -> Tensor:
+    """The result of one client, without the axis of clients.
+
+    For autograd it is no view, which a model may not overwrite (`x += y`); on the way back it is one, which `result[0]`
+    is not.
+    """
+    out: Tensor = torch.ops.aten._unsafe_view(result, result.shape[1:])
+    return out
+
+
 def mapped(
     function: type[torch.autograd.Function], size: int, dims: Sequence[int | None], *arguments: Any
 ) -> tuple[Any, tuple[int, int]]:

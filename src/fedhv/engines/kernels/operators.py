@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedhv.engines.kernels.geometry import Geometry
-from fedhv.engines.kernels.mapping import mapped
+from fedhv.engines.kernels.mapping import alone, mapped
 
 
 @torch.library.custom_op("fedhv::convolve", mutates_args=())
@@ -151,5 +151,4 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tens
     bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
     taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32).contiguous()
     y, _ = Convolve.apply(x[None], w[None], taps[None], None if b is None else b[None], geometry)
-    out: Tensor = y.squeeze(0)  # a view also on the way back, which y[0] is not
-    return out
+    return alone(y)

@@ -1,0 +1,73 @@
+"""Torch functions that a model calls inside a stack, replaced where torch's own fail there.
+
+- Attention without a mask in bfloat16: torch's backward pass receives gradients of another type under `vmap`.
+- `torch.tensor(0.0, device="cuda")` copies a number from the host, which a CUDA graph cannot record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from fedhv.problem.dropout import attention_weights, opened
+
+_ATTENTION = opened(F.multi_head_attention_forward)
+"""Calls `scaled_dot_product_attention`, which is intercepted only if this function is not."""
+
+
+class StackedCalls(TorchFunctionMode):
+    """A context in which a model's calls can be stacked and recorded."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device.type
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The result of `func`."""
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            with self:
+                return _ATTENTION(*args, **kwargs)
+        if func is F.scaled_dot_product_attention and torch.is_autocast_enabled(self._device):
+            return _attention(torch.get_autocast_dtype(self._device), *args, **kwargs)
+        if func in (torch.tensor, torch.as_tensor) and self._device == "cuda":
+            return _constant(func, *args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _attention(
+    low: torch.dtype,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(QKᵀ / √E + mask) V, with products in low precision and the softmax in float32, cast explicitly.
+
+    Dropout of the weights is drawn elsewhere, from a client's key (see `fedhv.problem.dropout`).
+    """
+    query, key, value = (each.to(low) for each in (query, key, value))
+    weights, value = attention_weights(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    return F.dropout(weights, dropout_p).to(low) @ value if dropout_p else weights.to(low) @ value
+
+
+def _constant(func: Callable[..., Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """A number on a GPU is written there, not copied; everything else is made by torch."""
+    device = kwargs.get("device")
+    on_gpu = device is not None and torch.device(device).type == "cuda"
+    if not on_gpu or args or not isinstance(data, bool | int | float):
+        return func(data, *args, **kwargs)
+    kind = kwargs.get("dtype") or torch.tensor(data).dtype
+    made = torch.full((), data, dtype=kind, device=device)
+    return made.requires_grad_() if kwargs.get("requires_grad") else made
