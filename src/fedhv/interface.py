@@ -18,6 +18,7 @@ from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.report.front import Front, make_front, moocore
 from fedhv.report.progress import shown
+from fedhv.runs.back import check_resume_from, take_all_back
 from fedhv.runs.baselines import check_baselines
 from fedhv.runs.calibration import calibrated_under, find_reference
 from fedhv.runs.config import Setting, as_overrides
@@ -51,6 +52,7 @@ def run(
     reference: str | Path | Reference | Sequence[float] | None = None,
     init: Any = None,
     resume: bool = False,
+    resume_from: int | None = None,
     fresh: bool = False,
     override: Iterable[str] = (),
     data: str | None = None,
@@ -73,6 +75,7 @@ def run(
             Without one it is calibrated first.
         init: The initial model instead of its own initialisation: a run's folder, a file, a state dict, or a module.
         resume: Continue the run in `out`; a finished run is returned unchanged.
+        resume_from: Go back to this round first, or to the last before it whose checkpoint was kept; then continue.
         fresh: Delete the run in `out` first, also if it has another setting or method.
         override: `section.key=value` changes of the setting, as on the command line.
         data: The folder of the datasets.
@@ -94,12 +97,16 @@ def run(
     else:
         choice = choose_engine(engine, device, precision, problem, setting.plan(chosen, seed))
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
+    if resume_from is not None:
+        check_resume_from(resume_from, job.folder, fresh)
     if fresh and job.folder is not None:
         remove_run(job.folder)
     if given is None and needs_reference(chosen):
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
-    job.open(resume)
+    job.open(resume or resume_from is not None)
     with _watched(observer, quiet, choice) as watch:
+        if resume_from is not None and job.folder is not None:
+            take_all_back([job.folder], resume_from, watch)
         ready = prepare(job, watch, data)
         finished = ready if isinstance(ready, Run) else ready.execute(watch)
     if observer is None:
@@ -173,6 +180,7 @@ def compare(
     precision: str = "auto",
     reference: str | Path | Reference | Sequence[float] | None = None,
     init: Any = None,
+    resume_from: int | None = None,
     fresh: bool = False,
     baselines: Sequence[str] = (),
     override: Iterable[str] = (),
@@ -203,6 +211,7 @@ def compare(
         precision: As for `run`.
         reference: As for `run`.
         init: As for `run`.
+        resume_from: Take the runs that have gone further than this round back to it first, as for `run`.
         fresh: Delete these runs and their calibration in `out` first.
         baselines: What the methods are compared with: "single-task" (a federated run for every task), "local" (every
             client alone), "pooled" (one model on all examples). Their learning rates are those of the setting's
@@ -214,6 +223,8 @@ def compare(
         settings: As for `run`.
     """
     check_executor(executor, jobs, own=isinstance(what, Problem))
+    if resume_from is not None:
+        check_resume_from(resume_from, None if out is None else Path(out), fresh)
     _several("methods", methods)
     _several("seeds", seeds)
     changes = [*as_overrides(settings), *_listed(override)]
@@ -249,6 +260,7 @@ def compare(
             precision=precision,
             data=data,
             init=init,
+            resume_from=resume_from,
             fresh=fresh,
             baselines=baselines,
             observer=watch,

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedhv.flower.certificates import make_certificates
+from fedhv.flower.certificates import make_certificates, renew_server
 from fedhv.support.errors import InputError
 
 
@@ -52,6 +52,19 @@ def test_the_server_is_trusted_under_its_names_alone(made):
 def test_another_authority_is_not_trusted(made, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(made, "127.0.0.1", make_certificates(tmp_path / "other", ["127.0.0.1"], 0).ca)
+
+
+def test_a_new_server_certificate_is_trusted_by_nodes_that_have_the_old_authority(tmp_path):
+    made = make_certificates(tmp_path / "c", ["127.0.0.1"], 1)
+    old = made.server.read_bytes(), made.server_key.read_bytes(), made.ca.read_bytes(), made.nodes[0].read_bytes()
+    renew_server(tmp_path / "c", ["127.0.0.1", "superlink.test"])
+    new = made.server.read_bytes(), made.server_key.read_bytes(), made.ca.read_bytes(), made.nodes[0].read_bytes()
+    assert [a == b for a, b in zip(old, new, strict=True)] == [False, False, True, True]
+    assert stat.S_IMODE(made.server_key.stat().st_mode) == 0o600
+    handshake(made, "superlink.test", made.ca)
+    made.ca_key.unlink()
+    with pytest.raises(InputError, match=r"should have the authority's ca\.crt and ca\.key"):
+        renew_server(tmp_path / "c", ["127.0.0.1"])
 
 
 def test_every_node_has_a_key_of_its_own(made):

@@ -9,6 +9,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import sys
 import threading
 import tomllib
 import urllib.error
@@ -107,6 +108,23 @@ def test_every_key_that_the_guide_names_is_in_the_example():
     assert keys <= set(config)
     assert config["out"], "a run is kept unless somebody asks for nothing"
     assert "reference" in config
+
+
+UNITS = sorted((EXAMPLE / "systemd").glob("*.service"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_services_and_finds_them_confined(tmp_path):
+    """With commands that exist here; a directive that systemd does not know is a warning, which fails too."""
+    for path in UNITS:
+        text = path.read_text().replace("/opt/fedhv/bin/", f"{Path(sys.executable).parent}/")
+        (tmp_path / path.name).write_text(text.replace("User=fedhv", f"User={getpass.getuser()}"))
+    checked = [str(tmp_path / path.name.replace("@.", "@0.")) for path in UNITS]
+    for path in UNITS:
+        if "@." in path.name:
+            (tmp_path / path.name.replace("@.", "@0.")).symlink_to(tmp_path / path.name)
+    found = subprocess.run(["systemd-analyze", "verify", *checked], capture_output=True, text=True, check=False)
+    assert (found.returncode, [line for line in found.stderr.splitlines() if str(tmp_path) in line]) == (0, [])
 
 
 @pytest.mark.parametrize("name", ["fedhv-superlink.service", "fedhv-supernode@.service"])

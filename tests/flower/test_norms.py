@@ -11,6 +11,7 @@ from fedhv import FSMGDA, FedCMOO, FedHV, FedProx, LocalTraining, Problem
 from fedhv.engines import Sequential
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server_app import serve
+from fedhv.problem.holdout import with_validation
 from fedhv.simulation.rounds import Plan, simulate
 from flower.local_grid import LocalGrid
 
@@ -94,6 +95,22 @@ def test_nodes_that_hold_their_own_examples_alone_keep_their_own_layers():
     for context in nodes.nodes.values():
         mine = context.state.array_records["fedhv-kept-run"]["norm.0"].numpy()
         torch.testing.assert_close(torch.from_numpy(mine), kept[context.node_config["partition-id"]], **CLOSE)
+
+
+@pytest.mark.parametrize("norm", ["frozen", "local", "average", "group"])
+def test_nodes_evaluate_with_their_policy_as_the_simulators_clients_do(norm):
+    """Under "local" every node evaluates with its own layers, which the server never has."""
+    whole = with_validation(problem(norm), 0.25, seed=1)
+    override = [*OVERRIDE, "evaluation.every=2"]
+    there = serve(grid(lambda context: whole), whole, METHODS["fedhv"], seed=3, override=override, patience=PATIENCE)
+    here = fedhv.run(whole, METHODS["fedhv"], seed=3, override=override, engine="sequential")
+    found = [record["validation"] for record in there.history if "validation" in record]
+    expected = [record["validation"] for record in here.history if "validation" in record]
+    assert len(found) == len(expected) == 2
+    for a, b in zip(found, expected, strict=True):
+        assert a["clients"]["client"] == b["clients"]["client"] == [0, 1, 2, 3]
+        assert a["clients"]["labels"] == b["clients"]["labels"]
+        torch.testing.assert_close(torch.tensor(a["clients"]["loss"]), torch.tensor(b["clients"]["loss"]), **CLOSE)
 
 
 def test_a_node_with_another_policy_is_refused_in_one_line():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from mixed import mixed
 from problems import everything_random
 
@@ -256,6 +256,21 @@ def test_the_hardened_profile_is_one_word(grid, tmp_path):
     plain._stack.close()
     with pytest.raises(InputError, match=r"server\.profile"):
         Strategy(FEDHV, grid.problem, override=["server.profile=hard"])
+
+
+def test_a_reply_of_an_earlier_round_that_is_sent_again_is_refused(grid):
+    """Client 2 answers every round with its answer to the first."""
+    first = []
+
+    def replay(content, sent):
+        first.append(RecordDict(dict(content)))
+        for name in list(content):
+            content[name] = first[0][name]
+
+    hostile(grid, replay)
+    one, two = play("server app", grid)
+    assert "refused" not in one
+    assert two["refused"] == [{"client": 2, "reason": "an answer to round 1 instead of 2"}]
 
 
 def oversize(content, sent):

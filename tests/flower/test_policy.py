@@ -124,6 +124,21 @@ def test_a_request_that_is_repeated_is_answered_once(tmp_path):
         nodes.app(message, nodes.nodes[3])
 
 
+def test_an_operator_sees_what_was_spent(tmp_path, command):
+    path = written(tmp_path / "node", epsilon=100.0)
+    before = command("flower", "spent", str(path))
+    assert "ε = 0 of 100" in before.out
+    nodes = grid_with(path)
+    serve(nodes, nodes.problem, FEDHV, override=OVERRIDE, patience=PATIENCE)
+    after = command("flower", "spent", str(path))
+    found = spent(tmp_path / "node")
+    assert f"ε = {found['epsilon']:.4g} of 100 at δ = 1e-05" in after.out
+    assert f"{len(found['answers'])} answers" in after.out
+    loose = tmp_path / "loose.toml"
+    loose.write_text("[reports]\nclip = 3.0\nnoise = 1.0\n")
+    assert "no [budget]" in command("flower", "spent", str(loose)).err.replace("\n", " ")
+
+
 def test_a_damaged_ledger_answers_nothing(tmp_path):
     nodes = grid_with(written(tmp_path / "node", epsilon=100.0))
     (tmp_path / "node" / "ledger").mkdir()

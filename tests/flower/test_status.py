@@ -89,10 +89,12 @@ def test_a_run_goes_back_to_a_kept_round_and_ends_as_if_nothing_had_happened(tmp
     problem, kept = everything_random(), ["record.checkpoints=2"]
     whole = play(tmp_path / "whole", problem=problem, override=kept)
     play(tmp_path / "run", problem=problem, override=kept)
-    missing = command("flower", "back", str(tmp_path / "run"), "--resume-from", "3")
+    missing = command("flower", "back", str(tmp_path / "run"), "--resume-from", "1")
     assert missing.code == InputError.exit_code
     assert "Found rounds: 2, 4" in missing.err
-    assert command("flower", "back", str(tmp_path / "run"), "--resume-from", "2").code == 0
+    went = command("flower", "back", str(tmp_path / "run"), "--resume-from", "3")
+    assert went.code == 0
+    assert "goes on after round 2 (round 3 was not kept)" in went.out
     again = play(tmp_path / "run", problem=problem, override=kept)
     assert [played.number for played in again.rounds] == [1, 2, 3, 4, 5]
     assert all(torch.equal(again.state_dict[name], value) for name, value in whole.state_dict.items())

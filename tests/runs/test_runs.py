@@ -163,7 +163,7 @@ def test_a_line_of_the_history_has_all_that_a_round_was():
     record = play().history[-1]
     assert set(record) == {
         "round", "report", "slack", "floored", "weights", "downlink_bytes", "uplink_bytes", "exchanges", "seconds",
-        "evaluation",
+        "evaluation", "cohort", "step_norm",
     }  # fmt: skip
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 from observers import Watch
+from problems import everything_random
 from runs_on_disk import records
 
 from fedhv import FedHVError, Method, State, StudyFailed, Train, compare, run
 from fedhv.engines import Sequential
 from fedhv.runs.checkpoint import load_checkpoint
 from fedhv.runs.job import Interrupted
+from fedhv.simulation.divergence import check_step
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import initial_state
 from fedhv.support.errors import Diverged
@@ -50,17 +52,50 @@ def test_a_model_that_is_not_finite_stops_the_run_at_the_last_good_round(tmp_pat
     assert not (tmp_path / "r" / "summary.json").exists()
 
 
+ANY_STEP = {**OPTIONS, "override": [*OPTIONS["override"], "server.max_jump=inf"]}
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_leap_is_found_before_it_is_checkpointed_though_no_round_is_evaluated(after, tmp_path):
+    override = [*(each for each in OPTIONS["override"] if not each.startswith("evaluation")), "evaluation.every=0"]
+    options = {**OPTIONS, "override": override}
+    with pytest.raises(Diverged, match=rf"Round {after + 1} would move the model by .*more than 30 times"):
+        run("digits", Leap(after=after), out=tmp_path / "r", **options)
+    assert len(records(tmp_path / "r")) == after
+    with pytest.raises(Diverged, match=rf"Round {after + 1} would move"):
+        run("digits", Leap(after=after), out=tmp_path / "r", resume=True, **options)
+
+
+def test_the_client_that_sent_the_leap_is_named(random_problem):
+    changes = ["faults.absurd=0.2", "faults.scale=1e5", "training.local_steps=1", "training.batch_size=4"]
+    changes += ["federation.participants=5", "evaluation.every=0"]
+    with pytest.raises(Diverged, match=r"Client \d sent an update of norm .*; the cohort's median is"):
+        run(random_problem, "uniform", rounds=20, engine="sequential", override=changes)
+
+
+def test_a_long_first_step_from_a_zero_model_is_none_of_our_business():
+    layout = Sequential(everything_random()).layout
+    zero = torch.zeros(layout.d)
+    check_step(layout, zero, 5.0, largest=0.0, factor=30.0, number=1, norms={})
+    model = zero.clone()
+    model[0] = 1.0
+    with pytest.raises(Diverged):
+        check_step(layout, model, 500.0, largest=0.0, factor=30.0, number=1, norms={})
+    check_step(layout, model, 500.0, largest=100.0, factor=30.0, number=2, norms={})
+    check_step(layout, 1e4 * model, 500.0, largest=1.0, factor=30.0, number=2, norms={})
+
+
 def test_an_exploding_loss_stops_the_run_and_names_task_round_and_factor(tmp_path):
     with pytest.raises(
         Diverged,
         match=r"After round 4 the test loss of task '(clear|faint)' is .*, more than 1000 times "
         r"\(`evaluation.explosion`\).*diverged\. Lower .*The state after round 3 is kept",
     ):
-        run("digits", Leap(), out=tmp_path / "r", **OPTIONS)
+        run("digits", Leap(), out=tmp_path / "r", **ANY_STEP)
     assert len(records(tmp_path / "r")) == 3
     # resuming neither rolls back nor skips: it meets the same end at the same round
     with pytest.raises(Diverged, match="After round 4 the test loss"):
-        run("digits", Leap(), out=tmp_path / "r", resume=True, **OPTIONS)
+        run("digits", Leap(), out=tmp_path / "r", resume=True, **ANY_STEP)
     assert len(records(tmp_path / "r")) == 3
 
 
@@ -78,10 +113,10 @@ def test_the_checkpoint_of_a_diverged_run_is_its_last_good_state(tmp_path, rando
 
 def test_explosion_can_be_switched_off():
     """The very run that the default stops goes on to its end, however large its loss."""
-    options, method = {**OPTIONS, "rounds": 4}, Leap(by=2e3)
+    options, method = {**ANY_STEP, "rounds": 4}, Leap(by=2e3)
     with pytest.raises(Diverged, match=r"After round 4 the test loss .* more than 1000 times"):
         run("digits", method, **options)
-    options["override"] = [*OPTIONS["override"], "evaluation.explosion=inf"]
+    options["override"] = [*ANY_STEP["override"], "evaluation.explosion=inf"]
     first, *_, last = run("digits", method, **options).history
     assert last["round"] == 4
     assert largest_loss(last) > 1000 * largest_loss(first)

@@ -32,6 +32,7 @@ FULL = Round(
     absent=(1,),
     refused=(Refusal(7, "no answer"),),
     attempts=2,
+    step_norm=0.5,
     cohort={"present": 9, "asked": [1, 7], "taken": [1], "norms": [0.5]},
     validation={"mean_loss": 1.5, "clients": {"client": [1], "loss": [[1.0, 2.0]]}},
     evaluation=Evaluation.of([TaskScore("a", 50.0, 1.0), TaskScore("b", 75.0, float("inf"))]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from problems import everything_random
 
 import fedhv
@@ -72,4 +73,16 @@ def test_a_history_says_who_took_part_where_that_is_asked_for():
             assert cohort["taken"] == [k for k in cohort["asked"] if k not in out]
         assert len(cohort["norms"]) == len(cohort["taken"])
         assert min(cohort["norms"]) > 0
+
+
+def test_small_cohorts_are_recorded_without_being_asked_for_and_change_no_number(monkeypatch):
+    runs = [
+        fedhv.run(everything_random(), METHOD, override=[*OVERRIDE, *more], seed=2)
+        for more in ([], ["record.cohort=false"])
+    ]
+    assert [set(a) - set(b) for a, b in zip(runs[0].history, runs[1].history, strict=True)] == [{"cohort"}] * len(
+        runs[0].history
+    )
+    assert all(torch.equal(value, runs[1].state_dict[name]) for name, value in runs[0].state_dict.items())
+    monkeypatch.setattr("fedhv.simulation.rounds.LISTED", 1)
     assert "cohort" not in fedhv.run(everything_random(), METHOD, override=OVERRIDE, seed=2).history[0]

@@ -31,6 +31,7 @@ from fedhv.cli.options import (
     PrecisionOption,
     QuietOption,
     ReferenceOption,
+    ResumeFromOption,
     RoundsOption,
     SetOption,
     SettingArgument,
@@ -94,6 +95,7 @@ def run(
     set_: SetOption = None,
     init: InitOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
+    resume_from: ResumeFromOption = None,
     fresh: FreshOption = False,
     data: DataOption = None,
     tensorboard: TensorBoardOption = False,
@@ -136,7 +138,7 @@ def run(
     label = resolved.method(method).label
     folder = out or Path("runs") / resolved.name / f"{label}-seed{seed}"
     watch = report.logged(observer(error_console, quiet or as_json), folder, tensorboard)
-    watch = warn_without_run(watch, folder, resume and not fresh)
+    watch = warn_without_run(watch, folder, resume and not fresh and resume_from is None)
     try:
         result = run_method(
             resolved,
@@ -150,6 +152,7 @@ def run(
             reference=reference,
             init=init,
             resume=resume,
+            resume_from=resume_from,
             fresh=fresh,
             data=data,
             observer=watch,
@@ -177,6 +180,7 @@ def compare(
     precision: PrecisionOption = "auto",
     reference: ReferenceOption = None,
     init: InitOption = None,
+    resume_from: ResumeFromOption = None,
     fresh: FreshOption = False,
     baselines: Annotated[
         str, typer.Option(help=f"Baselines to run too, comma-separated: {', '.join(BASELINES)}.")
@@ -213,6 +217,7 @@ def compare(
             precision=precision,
             reference=reference,
             init=init,
+            resume_from=resume_from,
             fresh=fresh,
             baselines=names(baselines),
             data=data,

@@ -138,11 +138,29 @@ def back(
     folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
     resume_from: Annotated[int, typer.Option("--resume-from", min=1, help="The round after which the run continues.")],
 ) -> None:
-    """Go back to a round whose checkpoint was kept (`record.checkpoints`). The same run, started again, continues."""
-    from fedhv.flower.status import back as go_back
+    """Go back to a round, or to the last before it whose checkpoint was kept; the same run, started again, goes on."""
+    from fedhv.runs.back import back_message, take_back
 
-    go_back(folder, resume_from)
-    print_line(output_console(140), f"The run in {folder} continues after round {resume_from} at its next start.")
+    print_line(output_console(140), back_message(folder, resume_from, take_back(folder, resume_from)))
+
+
+@flower.command()
+def spent(policy: Annotated[Path, typer.Argument(help="A node's policy file.")], as_json: Json = False) -> None:
+    """Show what a node has spent of its privacy budget, over all runs, for the answers that it has sent."""
+    from fedhv.flower.policy import Policy
+
+    found = Policy.read(policy)
+    if found.budget is None:
+        raise InputError(f"{policy} should have a budget to spend. Found no [budget].")
+    epsilon, answers = found.spent()
+    if as_json:
+        about = {"epsilon": epsilon, "delta": found.budget.delta, "budget": found.budget.epsilon, "answers": answers}
+        print_json(about)
+        return
+    print_line(
+        output_console(140),
+        f"ε = {epsilon:.4g} of {found.budget.epsilon:g} at δ = {found.budget.delta:g}, for {answers} answers.",
+    )
 
 
 @flower.command()
@@ -151,10 +169,19 @@ def certificates(
     host: Annotated[list[str] | None, typer.Option(help="A name or address of the SuperLink. May be repeated.")] = None,
     nodes: Annotated[int, typer.Option(min=0, help="The number of node keys.")] = 3,
     days: Annotated[int, typer.Option(min=1, help="The validity of the certificates in days.")] = 365,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the server's key and certificate in an existing folder.")
+    ] = False,
 ) -> None:
     """Create a certificate authority, a server certificate and node keys, for tests."""
-    from fedhv.flower.certificates import make_certificates
+    from fedhv.flower.certificates import make_certificates, renew_server
 
+    if renew:
+        renewed = renew_server(folder, host or ["127.0.0.1", "localhost"], days)
+        print_line(
+            Console(width=140), f"{renewed.server} and {renewed.server_key.name} are new; ca.crt and node keys stay."
+        )
+        return
     made = make_certificates(folder, host or ["127.0.0.1", "localhost"], nodes, days)
     console = Console(width=140)
     for path, what in (

@@ -26,6 +26,10 @@ ReferenceOption = Annotated[
 InitOption = Annotated[
     str | None, typer.Option(help="The initial model: a run's folder, or a file with its parameters.")
 ]
+ResumeFromOption = Annotated[
+    int | None,
+    typer.Option("--resume-from", min=1, help="Go back to this round, or the last kept before it, and continue there."),
+]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete the existing runs of this command and start again.")]
 RoundsOption = Annotated[int | None, typer.Option(min=1, help="The number of rounds, instead of the setting's.")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="The number of runs at a time [default: one per core].")]
@@ -45,8 +49,17 @@ def print_json(value: Any) -> None:
 
 
 def same_command(*more: str, without: str = "") -> str:
-    """The current command line, with additional words if they are missing."""
-    typed = [word for word in sys.argv[1:] if word != without]
+    """The current command line, with additional words if they are missing.
+
+    `--resume-from` is left out: a run that goes on does not go back again.
+    """
+    typed: list[str] = []
+    words = iter(sys.argv[1:])
+    for word in words:
+        if word == "--resume-from":
+            next(words, None)
+        elif word != without and not word.startswith("--resume-from="):
+            typed.append(word)
     return shlex.join(["fedhv", *typed, *(word for word in more if word not in typed)])
 
 

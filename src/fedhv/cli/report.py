@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from fedhv.cli.options import output_console
+from fedhv.cli.options import Json, output_console, print_json
 from fedhv.support.cores import usable_cores
+from fedhv.support.errors import InputError
 from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folde
 MOST_ROWS = 24
 """Tables with more rows are not printed; they are in the files."""
 MOST_NOTES = 12
+LOOKS = 1.0
+"""Seconds between two looks at a run."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,8 +59,19 @@ def watch(
     port: Annotated[
         int, typer.Option(min=0, max=65535, show_default=False, help="The port on 127.0.0.1 [default: a free one].")
     ] = 0,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Show one run's clients in this terminal: who answers, and how fast.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Show the page of unfinished runs. It updates itself until Ctrl-C."""
+    """Show the page of unfinished runs. It updates itself until Ctrl-C.
+
+    With --nodes, show the clients of one run, such as the nodes of a federation, in the terminal until the run ends.
+    With --json, print them once.
+    """
+    if nodes or as_json:
+        _watch_nodes(folders, as_json)
+        return
     from fedhv.report.watch import LiveStudy, PageServer
 
     console = Console()
@@ -68,6 +83,28 @@ def watch(
         console.print("Stopped.")
     finally:
         server.server_close()
+
+
+def _watch_nodes(folders: list[Path], as_json: bool) -> None:
+    """The clients of one run; in a terminal until it ends, else once."""
+    from rich.live import Live
+
+    from fedhv.report.nodes import Federation
+
+    if len(folders) != 1:
+        raise InputError(f"`--nodes` and `--json` need the folder of one run. Found {len(folders)} folders.")
+    found, console = Federation.read(folders[0]), output_console()
+    if as_json:
+        print_json(found.as_dict())
+        return
+    if not console.is_terminal:
+        console.print(found.table())
+        return
+    with Live(found.table(), console=console, auto_refresh=False) as live, suppress(KeyboardInterrupt):
+        while found.state == "running":
+            time.sleep(LOOKS)
+            found = Federation.read(folders[0])
+            live.update(found.table(), refresh=True)
 
 
 def logged(observer: Observer, folder: Path, tensorboard: bool) -> Observer:

@@ -13,7 +13,13 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedhv.support.errors import InputError
@@ -55,22 +61,13 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int 
     os.chmod(folder, 0o700)
     ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial CA")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial SuperLink")])
     ca = (
         _certificate(issuer, issuer, ca_key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(ca_key, hashes.SHA384())
     )
-    server = (
-        _certificate(subject, issuer, server_key, days)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA384())
-    )
+    server = _server(names, server_key, issuer, ca_key, days)
     made = Certificates(
         folder / "ca.crt",
         folder / "ca.key",
@@ -87,6 +84,50 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int 
         _secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
         write_atomic(path.with_suffix(".pub"), key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     return made
+
+
+def renew_server(folder: Path, hosts: Sequence[str], days: int = DAYS) -> Certificates:
+    """Replace the server's key and certificate in a folder of `make_certificates` by new ones of the same authority.
+
+    Nodes notice nothing: they check the server's certificate with `ca.crt`, which stays.
+    """
+    names = [_name(host) for host in dict.fromkeys(hosts)]
+    made = Certificates(folder / "ca.crt", folder / "ca.key", folder / "server.crt", folder / "server.key", ())
+    try:
+        ca = x509.load_pem_x509_certificate(made.ca.read_bytes())
+        ca_key = load_pem_private_key(made.ca_key.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} should have the authority's ca.crt and ca.key. Found: {error}.") from None
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP384R1())
+    new = folder / "server.key.new"
+    new.unlink(missing_ok=True)
+    _secret(new, _pem(key))
+    os.replace(new, made.server_key)
+    write_atomic(made.server, _server(names, key, ca.subject, ca_key, days).public_bytes(Encoding.PEM))
+    return made
+
+
+def _server(
+    names: Sequence[x509.GeneralName],
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    ca_key: ec.EllipticCurvePrivateKey,
+    days: int,
+) -> x509.Certificate:
+    """The server's certificate."""
+    if not names:
+        raise InputError("The server's certificate should be for at least one host. Found none; use --host.")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedHV trial SuperLink")])
+    return (
+        _certificate(subject, issuer, key, days)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
 
 
 def _certificate(

@@ -16,11 +16,13 @@ from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.node import Node
 from fedhv.flower.policy import Policy
 from fedhv.flower.wire import (
+    CONFIG,
     EXCHANGE,
     HELLO,
     TRAIN,
     Introduction,
     Malformed,
+    answering,
     check_version,
     decode_cohort,
     decode_request,
@@ -111,9 +113,9 @@ def client_app(
         if request.trains:
             memory.round.clear()  # the round ends with training
         save_memory(context.state, message.content, cohort, memory)
-        return Message(
-            encode_reply(leaving(request, layout), leaving(reply, layout), layout.travelling), reply_to=message
-        )
+        content = encode_reply(leaving(request, layout), leaving(reply, layout), layout.travelling)
+        content[CONFIG] = answering(message.content)
+        return Message(content, reply_to=message)
 
     app.query(HELLO.split(".")[1])(introduce)
     for kind in (TRAIN, EXCHANGE):

@@ -21,7 +21,7 @@ from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.exchange import Quorum, exchange, reason
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.status import check_stop
-from fedhv.flower.wire import Malformed, decode_reply, encode_request, message_type, serialised_bytes
+from fedhv.flower.wire import Malformed, check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Refusal, Replies, Reply
@@ -156,6 +156,7 @@ class Nodes(Engine):
                     raise Malformed(reason(answer))
                 self._real += Traffic(up=serialised_bytes(answer))
                 self.roster.answered(k)
+                check_answer(answer.content, message.content)
                 found = decode_reply(leaving(call.request, self.layout), answer.content, self.layout.travelling)
                 decoded[k] = arriving(found, self.layout)
             except Malformed as error:

@@ -127,6 +127,13 @@ class Policy:
         """Read a policy file."""
         return toml.build(cls, toml.read(Path(path)))
 
+    def spent(self) -> tuple[float, int]:
+        """ε of everything that has left the node so far, and how many answers that was."""
+        assert self.budget is not None
+        ledger = _read(Path(self.budget.ledger))
+        releases = {float(z): int(n) for z, n in ledger["releases"].items()}
+        return gaussian_epsilon(releases, self.budget.delta), len(ledger["answers"])
+
     def answer(self, request: Request, cohort: Cohort, compute: Callable[[], Reply]) -> Reply:
         """A client's protected answer, after its cost is in the ledger. The same request gets the same answer."""
         if self.budget is None:

@@ -1,4 +1,4 @@
-"""Status, stop and rollback of a federation's run, by its folder."""
+"""Status and stop of a federation's run, by its folder."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhv.runs.checkpoint import go_back
-from fedhv.runs.record import MODEL, SUMMARY, read_run, read_summary
+from fedhv.runs.record import read_run, read_summary
 from fedhv.support.errors import InputError, Interrupted
-from fedhv.support.files import locked, write_atomic
+from fedhv.support.files import in_use, write_atomic
 
 STOP = "stop"
 """A file with this name in a run's folder ends the run after the current round."""
@@ -53,7 +52,7 @@ class Status:
 def status(folder: Path) -> Status:
     """The status of the run in a folder."""
     run = read_run(folder)
-    state = "running" if _in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
+    state = "running" if in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
     rounds = run.rounds
     return Status(folder, state, len(rounds), run.planned, rounds[-1].as_dict() if rounds else {})
 
@@ -61,18 +60,9 @@ def status(folder: Path) -> Status:
 def stop(folder: Path) -> None:
     """Request that a running server ends after its current round."""
     read_run(folder)
-    if not _in_use(folder):
+    if not in_use(folder):
         raise InputError(f"Expected a running server in {folder}. Found none, so there is nothing to stop.")
     write_atomic(folder / STOP, "")
-
-
-def back(folder: Path, round: int) -> None:
-    """Go back to the state after a round whose checkpoint was kept. The same run, started again, continues there."""
-    read_run(folder)
-    with locked(folder):  # fails if a server is running
-        go_back(folder, round)
-        for name in (SUMMARY, MODEL):  # from a finished run
-            (folder / name).unlink(missing_ok=True)
 
 
 def check_stop(path: Path | None) -> None:
@@ -80,11 +70,3 @@ def check_stop(path: Path | None) -> None:
     if path is not None and path.exists():
         path.unlink(missing_ok=True)
         raise Interrupted("Stopped by `fedhv flower stop`. Start the same run again to continue.")
-
-
-def _in_use(folder: Path) -> bool:
-    try:
-        with locked(folder):
-            return False
-    except InputError:
-        return True

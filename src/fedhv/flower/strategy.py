@@ -128,6 +128,7 @@ class Strategy(FlowerStrategy):
             replace(self.execution.state, model=model),
             self.execution.done,
             sizes=self.engine.sizes,
+            largest=self.execution.history.largest_step,
         )
         self._advance(None, config)
         return list(self._open_messages().values())
@@ -311,7 +312,9 @@ class Strategy(FlowerStrategy):
             self._evaluated(model, finished.number) if plan.evaluates(finished.number) else (None, None)
         )
         if evaluation is not None:
-            check_explosion(evaluation, self.execution.baseline, plan.explosion, finished.number)
+            cohort = finished.cohort or {}
+            norms = dict(zip(cohort.get("taken", ()), cohort.get("norms", ()), strict=False))
+            check_explosion(evaluation, self.execution.baseline, plan.explosion, finished.number, norms)
         finished = replace(
             finished,
             state=replace(finished.state, model=model),

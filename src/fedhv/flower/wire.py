@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -32,8 +33,11 @@ from fedhv.protocol.request import REQUESTS, Reply, Request
 from fedhv.protocol.script import Memory
 from fedhv.support.errors import InputError, printable
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of the protocol: the meaning of requests and replies, and the clients' computations."""
+
+ANSWERED = ("round", "run", "ask")
+"""What a reply repeats of the message that it answers."""
 
 HELLO = "query.hello"
 """The type of the first message to every node, which requests its partition and version."""
@@ -156,6 +160,24 @@ def encode_reply(request: Request, reply: Reply, layout: Layout) -> RecordDict:
     sent = request.to_wire(reply, layout)
     metrics = MetricRecord({name: [float(x) for x in value] for name, value in sent.items() if name in small})
     return RecordDict({ARRAYS: _arrays({n: v for n, v in sent.items() if n not in small}), METRICS: metrics})
+
+
+def answering(content: RecordDict) -> ConfigRecord:
+    """What a reply says about the message that it answers: round, run and request."""
+    config = _config(content)
+    return ConfigRecord({name: config[name] for name in ANSWERED})
+
+
+def check_answer(content: RecordDict, asked: RecordDict) -> None:
+    """Refuse a reply that was made for another message, such as one of an earlier round that is sent again."""
+    found: Mapping[str, Any] = content.config_records.get(CONFIG, {})
+    wanted = _config(asked)
+    for name in ANSWERED:
+        if found.get(name) != wanted[name]:
+            was, now = (
+                int(value) + 1 if isinstance(value, int) else value for value in (found.get(name), wanted[name])
+            )
+            raise Malformed(f"an answer to {name} {was!r} instead of {now!r}")
 
 
 def decode_reply(request: Request, content: RecordDict, layout: Layout) -> Reply:

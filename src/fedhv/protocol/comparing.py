@@ -6,7 +6,7 @@ Both need every reply of the cohort at once, M updates in memory; the plain mean
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,19 +15,25 @@ from torch import Tensor
 from fedhv.protocol.aggregation import trimmed_away
 from fedhv.protocol.fields import TensorField
 from fedhv.protocol.request import Refusal
+from fedhv.protocol.rows import rows
 from fedhv.protocol.screening import Screening
 
 MAJORITY = 3
 """The smallest number of replies that can be compared: of two replies, either may be the outlier."""
 
 
-def update_norm(fields: Mapping[str, TensorField], reply: Any) -> float | None:
-    """The norm of what a client wants the model to move by; None where its reply is about something else."""
-    found = [getattr(reply, name) for name, about in fields.items() if about.bound == "update"]
-    held = [value for value in found if value is not None]
-    if not held:
-        return None
-    return float(torch.stack([torch.linalg.vector_norm(value, dtype=torch.float64) for value in held]).norm())
+def update_norms(fields: Mapping[str, TensorField], replies: Sequence[Any]) -> Tensor | None:
+    """The norms of what clients want the model to move by; None where their replies are about something else.
+
+    The norms stay on the device of the updates: a GPU is synchronised once they are read.
+    """
+    parts = []
+    for name, about in fields.items():
+        values = [] if about.bound != "update" else [v for r in replies if (v := getattr(r, name)) is not None]
+        if values and len(values) == len(replies):
+            stack = values[0][None] if len(values) == 1 else rows(values)
+            parts.append(torch.linalg.vector_norm(stack.flatten(1), dim=1, dtype=torch.float64))
+    return torch.stack(parts).norm(dim=0) if parts else None
 
 
 def outliers(

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.comparing import outliers, robust_mean, update_norm
+from fedhv.protocol.comparing import outliers, robust_mean, update_norms
 from fedhv.protocol.fields import TensorField, tensor_fields
 from fedhv.protocol.intake import Intake
 from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
@@ -104,7 +104,7 @@ class Collector:
         self._taken: list[int] = []
         self._waiting: list[tuple[list[int], list[Reply]]] = []
         self._robust: dict[str, list[Tensor]] = {}
-        self._norms: dict[int, float] = {}
+        self._norms: list[tuple[Sequence[int], Tensor]] = []
         self.refused: list[Refusal] = []
 
     def take(self, client: int, reply: Reply) -> None:
@@ -147,8 +147,9 @@ class Collector:
             return
         screening = self._call.intake.screening
         if self._call.intake.norms or screening.compares:
-            found = {k: update_norm(self._fields, reply) for k, reply in zip(clients, replies, strict=True)}
-            self._norms |= {k: norm for k, norm in found.items() if norm is not None}
+            found = update_norms(self._fields, replies)
+            if found is not None:
+                self._norms.append((clients, found))
         if screening.compares and self._call.request.trains:
             # An engine may use the memory of a reply again, as worker processes do.
             self._waiting.append((list(clients), [_copied(reply) for reply in replies]))
@@ -158,12 +159,19 @@ class Collector:
     def _compare(self) -> None:
         """Leave out who is far from the others, and sum up the rest as if they had come in like this."""
         replies = {k: reply for some in self._waiting for k, reply in zip(*some, strict=True)}
-        self.refused += outliers(self._call.intake.screening, self._fields, self._norms, replies)
+        self.refused += outliers(self._call.intake.screening, self._fields, self.norms(), replies)
         out = {refusal.client for refusal in self.refused}
         for clients, answers in self._waiting:
             kept = [j for j, k in enumerate(clients) if k not in out]
             self._sum([clients[j] for j in kept], [answers[j] for j in kept])
         self._waiting.clear()
+
+    def norms(self) -> dict[int, float]:
+        """The norms of the updates so far, by client."""
+        if not self._norms:
+            return {}
+        clients = [k for some, _ in self._norms for k in some]
+        return dict(zip(clients, torch.cat([found for _, found in self._norms]).tolist(), strict=True))
 
     def _sum(self, clients: Sequence[int], replies: Sequence[Reply]) -> None:
         if not clients:
@@ -212,7 +220,7 @@ class Collector:
             each=tuple(self._each),
             shares=shares,
             statistics=self._statistics(means, shares),
-            norms={k: norm for k, norm in self._norms.items() if call.intake.norms},
+            norms=self.norms() if call.intake.norms else {},
         )
         return call.request.replies(answers)
 

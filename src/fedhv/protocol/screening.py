@@ -44,6 +44,8 @@ class Screening:
             With fewer than three replies there is no majority to compare with, and nothing is refused. On Flower it is
             10 unless it is set; inf takes any there too.
         report_outlier: The same of every reported loss, task by task.
+        max_jump: A round ends the run, before it is recorded, if its step is longer than the model and more than this
+            multiple of the longest step before it; inf takes any.
         aggregate: How updates are combined: their "mean", or coordinate by coordinate their "median" or "trimmed" mean.
         trim: Of "trimmed": the share of updates that is cut at either end.
         quorum: On Flower, an exchange waits `grace` seconds longer after this number of replies: a whole number, or a
@@ -57,6 +59,7 @@ class Screening:
     max_report: float | None = None
     outlier: float | None = None
     report_outlier: float | None = None
+    max_jump: float = 30.0
     aggregate: Literal["mean", "median", "trimmed"] = "mean"
     trim: float = 0.1
     quorum: float | None = None
@@ -76,6 +79,8 @@ class Screening:
             value = getattr(self, name)
             if value is not None and not value > 1:
                 raise InputError(f"`{name}` should be more than 1. Found `{name} = {value}`.")
+        if not self.max_jump > 1:
+            raise InputError(f"`max_jump` should be more than 1. Found `max_jump = {self.max_jump}`.")
         if self.aggregate not in ("mean", "median", "trimmed"):
             raise InputError(
                 f"`server.aggregate` should be 'mean', 'median' or 'trimmed'. Found `aggregate = {self.aggregate!r}`."

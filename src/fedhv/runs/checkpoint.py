@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,26 +58,56 @@ def kept_checkpoint(folder: Path, round: int) -> Path:
     return folder / f"checkpoint-{round:06d}.safetensors"
 
 
-def keep_checkpoint(folder: Path, round: int) -> None:
-    """Keep a copy of the newest checkpoint, which is that of this round."""
-    write_atomic(kept_checkpoint(folder, round), (folder / NAME).read_bytes())
+def kept_rounds(folder: Path) -> list[int]:
+    """The rounds whose checkpoints are kept, in ascending order."""
+    return sorted(int(each.stem.split("-")[1]) for each in folder.glob("checkpoint-[0-9]*.safetensors"))
 
 
-def go_back(folder: Path, round: int) -> None:
-    """Make the kept checkpoint of a round the newest one; a run that is resumed goes on from there."""
+def keep_checkpoint(folder: Path, round: int, newest: int | None = None) -> None:
+    """Keep the newest checkpoint, which is that of this round; and of all that are kept only the `newest` ones.
+
+    It is a second name of the file, which costs neither time nor, until the next checkpoint is written, space. On file
+    systems without such names it is a copy.
+    """
     path = kept_checkpoint(folder, round)
-    if not path.exists():
-        there = sorted(int(each.stem.split("-")[1]) for each in folder.glob("checkpoint-[0-9]*.safetensors"))
+    path.unlink(missing_ok=True)
+    try:
+        os.link(folder / NAME, path)
+    except OSError:
+        write_atomic(path, (folder / NAME).read_bytes())
+    if newest is not None:
+        for old in kept_rounds(folder)[:-newest]:
+            kept_checkpoint(folder, old).unlink()
+
+
+def round_to_go_back_to(folder: Path, round: int) -> int:
+    """The newest round with a kept checkpoint that is not after `round`."""
+    there = kept_rounds(folder)
+    if not there or there[0] > round:
         found = ", ".join(map(str, there)) or "none; keep some with `record.checkpoints`"
-        raise InputError(f"{folder} should have a kept checkpoint of round {round}. Found rounds: {found}.")
+        raise InputError(
+            f"{folder} should have a kept checkpoint of round {round} or of one before it. Found rounds: {found}."
+        )
+    return max(each for each in there if each <= round)
+
+
+def go_back(folder: Path, round: int) -> int:
+    """Make a kept checkpoint the newest one, and return its round: `round`, or the last before it that was kept.
+
+    A run that is resumed goes on from there. Rounds are functions of the state and the seed, so a simulated run that
+    goes back further than to `round` repeats the rounds up to it exactly.
+    """
+    back = round_to_go_back_to(folder, round)
+    path = kept_checkpoint(folder, back)
     content = path.read_bytes()
     if hashlib.sha256(content[:-DIGEST]).digest() != content[-DIGEST:]:
         raise InputError(f"The checkpoint {path} is corrupt: its checksum does not match.")
     (folder / PREVIOUS).unlink(missing_ok=True)
     write_atomic(folder / NAME, content)
-    for later in folder.glob("checkpoint-[0-9]*.safetensors"):
-        if int(later.stem.split("-")[1]) > round:
-            later.unlink()
+    for later in kept_rounds(folder):
+        if later > back:
+            kept_checkpoint(folder, later).unlink()
+    return back
 
 
 def load_checkpoint(folder: Path, start: State) -> tuple[Checkpoint | None, str]:

@@ -65,10 +65,11 @@ def _entries(folder: Path) -> set[str]:
         raise InputError(f"The folder {folder} cannot be read: {error.strerror or error}.") from None
 
 
-NOT_COMPARED = ("description", "references", "baselines")
+NOT_COMPARED = ("description", "references", "baselines", "record")
 """The keys of a setting that may differ between a run and its continuation.
 
-The reference has its own file, and a baseline's rates are hyper-parameters of its own runs.
+The reference has its own file, a baseline's rates are hyper-parameters of its own runs, and what is recorded changes no
+number.
 """
 
 

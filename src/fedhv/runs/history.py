@@ -23,6 +23,7 @@ class History:
         count: The number of rounds.
         first_evaluated: The first that was evaluated, if any.
         last_evaluated: The last that was.
+        largest_step: The norm of the longest step; 0 in histories that do not have it.
     """
 
     def __init__(self, folder: Path | None, keep: int = 0) -> None:
@@ -30,6 +31,7 @@ class History:
         self.count = 0
         self.first_evaluated: Round | None = None
         self.last_evaluated: Round | None = None
+        self.largest_step = 0.0
         self._folder = folder
         self._memory: list[Round] = []
         self._file = None
@@ -61,6 +63,7 @@ class History:
 
     def _note(self, round: Round) -> None:
         self.count += 1
+        self.largest_step = max(self.largest_step, round.step_norm or 0.0)
         if round.evaluation is not None:
             self.first_evaluated = self.first_evaluated or round
             self.last_evaluated = round

@@ -27,7 +27,7 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import Task
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Kept
-from fedhv.runs.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint, save_checkpoint
+from fedhv.runs.checkpoint import Checkpoint, keep_checkpoint, kept_rounds, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
 from fedhv.runs.fingerprint import fingerprint
 from fedhv.runs.folder import check_folder, open_folder
@@ -42,7 +42,7 @@ from fedhv.simulation.rounds import FinishedRound, Plan, initial_state, rounds, 
 from fedhv.simulation.selection import Selection
 from fedhv.simulation.validation import MetricName
 from fedhv.support import toml
-from fedhv.support.errors import EarlyStop, FedHVError, InputError, Interrupted
+from fedhv.support.errors import Diverged, EarlyStop, FedHVError, InputError, Interrupted
 from fedhv.support.files import locked, make_folder, sweep, write_atomic
 from fedhv.support.jsonfile import write_object
 from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
@@ -52,6 +52,9 @@ SECONDS_BETWEEN_CHECKPOINTS = 2.0
 
 SHARE_OF_CHECKPOINTS = 0.02
 """The largest fraction of time for checkpoints. Large models and many runs are saved less often. Ctrl-C saves."""
+
+PARTS, NEWEST = 10, 3
+"""Unless `record.checkpoints` says otherwise, a checkpoint of every tenth of the rounds is kept, the newest three."""
 
 MOST_SECONDS_BETWEEN_CHECKPOINTS = 600.0
 """The longest time between checkpoints, even if saving is slow, as on network disks."""
@@ -303,6 +306,7 @@ class Execution:
         if self.done == 0 and _tests_once(job.problem):
             engine.check_metrics(self.state.model)  # a test set that cannot be judged is found before the work
         self._saved, self._saved_at = self.done, time.monotonic()
+        self._kept = max(kept_rounds(job.folder), default=0) if job.folder is not None else 0
         self._pause = SECONDS_BETWEEN_CHECKPOINTS
 
     def rounds(self) -> Any:
@@ -310,9 +314,18 @@ class Execution:
         layout, among = self.engine.layout, self.job.among
         population = self.engine.population if among is None else lambda: among
         method, plan = self.job.method, self.job.plan
-        sizes = self.engine.sizes
         run = rounds(
-            layout, population, method, plan, self.state, self.done, self.baseline, self.kept, sizes, self._until
+            layout,
+            population,
+            method,
+            plan,
+            self.state,
+            self.done,
+            self.baseline,
+            self.kept,
+            sizes=self.engine.sizes,
+            until=self._until,
+            largest=self.history.largest_step,
         )
         answer: Any = None
         while not self.ended:
@@ -344,8 +357,15 @@ class Execution:
         if isinstance(error, ReferenceBreached):
             error = error.named([task.name for task in self.job.problem.tasks])
         kept = f" The state after round {self.done} is kept." if self.job.folder is not None and self.done else ""
-        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}{kept}")
+        self.failure = type(error)(f"{self.job.label}, after round {self.done}: {error}{kept}{self._way_back(error)}")
         self.save()
+
+    def _way_back(self, error: FedHVError) -> str:
+        """How to go back behind rounds that no evaluation has confirmed, where a run has diverged."""
+        last = self.history.last_evaluated
+        if self.job.folder is None or not isinstance(error, Diverged) or last is None or last.number == self.done:
+            return ""
+        return f" The last evaluated state is that of round {last.number}: go back with --resume-from {last.number}."
 
     def record(self, finished: FinishedRound) -> None:
         """Keep a finished round."""
@@ -362,11 +382,16 @@ class Execution:
         )  # fmt: skip
         due = self.engine.saves_every_round or time.monotonic() - self._saved_at > self._pause
         every = self.job.setting.record.checkpoints
-        keeps = self.job.folder is not None and every > 0 and self.done % every == 0
-        if due or keeps or self.ended:
+        asked = bool(every) and self.done % (every or 1) == 0
+        if due or asked or self.ended:
             self.save()
-        if keeps and self.job.folder is not None:
+        if self.job.folder is None or self._saved != self.done:
+            return
+        if asked:
             keep_checkpoint(self.job.folder, self.done)
+        elif every is None and self._kept + max(1, self.job.plan.rounds // PARTS) <= self.done and not self.ended:
+            keep_checkpoint(self.job.folder, self.done, NEWEST)
+            self._kept = self.done
 
     def save(self) -> None:
         """Write a checkpoint, if there is anything new."""

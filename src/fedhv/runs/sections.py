@@ -300,16 +300,18 @@ class Recording:
     """What histories have beside what they always have.
 
     Attributes:
-        cohort: Who was asked in every round, whose answers were taken, and the norms of their updates. A federation
-            over Flower always records it.
-        checkpoints: Keep a checkpoint every this many rounds, so that a run can go back to it; 0 keeps the last two.
+        cohort: Who was asked in every round, whose answers were taken, and the norms of their updates. If it is not
+            set, cohorts of at most 64 clients are recorded. A federation over Flower always records it.
+        checkpoints: Keep a checkpoint every this many rounds, so that a run can go back to it (`--resume-from`); 0
+            keeps the last two alone. If it is not set, the newest three of those at every tenth of the rounds are kept.
     """
 
-    cohort: bool = False
-    checkpoints: int = 0
+    cohort: bool | None = None
+    checkpoints: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "record", "checkpoints")
+        if self.checkpoints is not None:
+            _at_least(0, self, "record", "checkpoints")
 
 
 def strata_columns(benchmark: Benchmark, strata: str | tuple[str, ...]) -> list[np.ndarray]:

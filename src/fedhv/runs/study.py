@@ -11,6 +11,7 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
+from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
 from fedhv.runs.baselines import Pooled, baseline_method, pooled
 from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
@@ -118,6 +119,7 @@ def run_study(
     precision: str = "auto",
     data: str | None = None,
     init: Any = None,
+    resume_from: int | None = None,
     fresh: bool = False,
     baselines: Sequence[str] = (),
     observer: Observer,
@@ -128,7 +130,8 @@ def run_study(
     and a later call continues them. A calibration has the learning rates of `rates`, by default FedHV's. `own` is a
     problem of the user's, which stays in this process; `given` is the reference for all that take one; `init` is where
     the problem's model begins, for processes that load it themselves. With `fresh` what the folder holds of these runs
-    is deleted first. `baselines` are runs of the study too, after those of the methods.
+    is deleted first. With `resume_from` runs that have gone further go back to that round first. `baselines` are runs
+    of the study too, after those of the methods.
     """
     variants = as_variants(methods)
     choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
@@ -154,6 +157,8 @@ def run_study(
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     for each in compared:
         check_folder(each.folder, each.config(problem), resume=True)
+    if resume_from is not None:
+        take_all_back([place for place, _, _ in places], resume_from, observer)
     every = [*(place for place, _, _ in places), *(each.folder for each in compared)]
     finished = sum(read_summary(place) is not None for place in every)
     if finished:

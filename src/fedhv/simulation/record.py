@@ -34,6 +34,7 @@ class Round:
         weights_kept: Whether the method kept its weights because the computed ones were invalid.
         refused: The clients that the server left out.
         attempts: The number of cohorts that were tried.
+        step_norm: The norm of the model's change, running statistics left out; None in histories of earlier versions.
         cohort: Who took part, where that is recorded: how many clients were there (`present`), who was `asked`, whose
             answers were `taken`, and the `norms` of their updates.
         evaluation: The evaluation of the model after the round, if there was one.
@@ -56,6 +57,7 @@ class Round:
     weights_kept: bool = False
     refused: tuple[Refusal, ...] = ()
     attempts: int = 1
+    step_norm: float | None = None
     cohort: Mapping[str, Any] | None = None
     evaluation: Evaluation | None = None
     validation: Mapping[str, Any] | None = None
@@ -80,6 +82,7 @@ class Round:
             seconds=found.number("seconds"),
             refused=tuple(_refusal(each) for each in found.objects("refused")) if "refused" in found else (),
             attempts=found.whole("attempts") if "attempts" in found else 1,
+            step_norm=found.number("step_norm") if "step_norm" in found else None,
             cohort=found.object("cohort").but(()) if "cohort" in found else None,
             validation=found.object("validation").but(()) if "validation" in found else None,
             evaluation=Evaluation.read(found.object("evaluation")) if "evaluation" in found else None,
@@ -104,6 +107,7 @@ class Round:
             "seconds": self.seconds,
             "refused": [refusal.as_dict() for refusal in self.refused] or None,
             "attempts": self.attempts if self.attempts > 1 else None,
+            "step_norm": self.step_norm,
             "cohort": None if self.cohort is None else dict(self.cohort),
             "evaluation": self.evaluation.as_dict() if self.evaluation is not None else None,
             "validation": None if self.validation is None else dict(self.validation),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,11 +28,14 @@ from fedhv.protocol.request import Refusal, Replies, check_request
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
-from fedhv.simulation.divergence import check_explosion, worst_task
+from fedhv.simulation.divergence import check_explosion, check_step, step_norm, suspect, worst_task
 from fedhv.simulation.record import Round, noted
 from fedhv.simulation.selection import check_judged
 from fedhv.simulation.validation import MetricName, validate
 from fedhv.support.errors import FedHVError, InputError, diverged
+
+LISTED = 64
+"""Cohorts of at most this size are listed in histories unless the setting says otherwise: a kilobyte a round."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Plan:
         screening: The server's bounds on replies and the number of replies that it needs.
         faults: Simulated client failures.
         explosion: The run has diverged if a test loss exceeds this multiple of the first evaluation's largest.
-        cohort: Whether the history has who was asked, whose answers were taken, and the norms of their updates.
+        cohort: Whether the history has who was asked, whose answers were taken, and the norms of their updates; None
+            if it has them for cohorts of at most `LISTED` clients.
         tests: Whether models are evaluated on test examples after rounds.
         validates: The tasks' names, where clients evaluate models on examples that they hold out; else empty. Their
             evaluation then takes the place of the test's, which is computed once, for the model that is kept.
@@ -74,7 +79,7 @@ class Plan:
     screening: Screening = field(default_factory=Screening)
     faults: Faults = NO_FAULTS
     explosion: float = 1000.0
-    cohort: bool = field(default=False, kw_only=True)
+    cohort: bool | None = field(default=None, kw_only=True)
     tests: bool = field(default=True, kw_only=True)
     validates: tuple[str, ...] = field(default=(), kw_only=True)
     metrics: tuple[MetricName | None, ...] = field(default=(), kw_only=True)
@@ -84,6 +89,11 @@ class Plan:
     def local_in(self, t: int) -> LocalTraining:
         """The local training in round t, counted from 0."""
         return replace(self.local, learning_rate=self.local.learning_rate * self.schedule.at(t, self.rounds))
+
+    @property
+    def lists(self) -> bool:
+        """Whether the history names the clients of every round."""
+        return self.participants <= LISTED if self.cohort is None else self.cohort
 
     def evaluates(self, number: int) -> bool:
         """Whether the model is evaluated after this round."""
@@ -165,29 +175,39 @@ def rounds(
     kept: Kept | None = None,
     sizes: Sizes | None = None,
     until: int | None = None,
+    largest: float = 0.0,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, or those up to `until`, as a generator of events.
 
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
     `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `kept` is what clients
-    keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size.
+    keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size. `largest` is the norm
+    of the longest step up to `start`.
     """
     everyone = dict(kept or {})
     for t in range(start, plan.rounds if until is None else min(until, plan.rounds)):
         tally, before = Tally(), state
         state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes)
         everyone |= tally.kept
+        norms = {k: tally.norms[k] for k in tally.taken if k in tally.norms}
         if not bool(state.model.isfinite().all()):
-            raise diverged(f"After round {t + 1} the model is", (yield from _worst_task(before, plan)))
+            where = f"{yield from _worst_task(before, plan)}{suspect(norms)}".strip()
+            raise diverged(f"After round {t + 1} the model is", where)
         if not bool(state.weights.isfinite().all()):
-            raise diverged(f"After round {t + 1} the task weights are")
+            raise diverged(f"After round {t + 1} the task weights are", suspect(norms).strip())
+        entries = _noted(method, state)
+        if not all(map(math.isfinite, entries.get("report", ()))):
+            raise diverged(f"In round {t + 1} the reported losses are", suspect(norms).strip())
+        step = float(f"{step_norm(layout, before.model, state.model):.6g}")  # as the history has it
+        check_step(layout, before.model, step, largest, plan.screening.max_jump, t + 1, norms)
+        largest = max(largest, step)
         evaluation: Evaluation | None = None
         validation: Mapping[str, Any] | None = None
         if plan.evaluates(t + 1):
             evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
             if evaluation is not None:
-                baseline = check_explosion(evaluation.only(plan.judged), baseline, plan.explosion, t + 1)
+                baseline = check_explosion(evaluation.only(plan.judged), baseline, plan.explosion, t + 1, norms)
                 if plan.selects:
                     check_judged(evaluation, plan.metrics, plan.judged)
         yield FinishedRound(
@@ -202,9 +222,10 @@ def rounds(
             refused=tuple(tally.refused),
             attempts=tally.attempts,
             kept=tally.kept,
-            cohort=tally.cohort() if plan.cohort else None,
+            cohort=tally.cohort() if plan.lists else None,
+            step_norm=step,
             validation=validation,
-            **_noted(method, state),
+            **entries,
         )
 
 
@@ -245,7 +266,7 @@ def _play(
 ) -> Generator[Event, Any, State]:
     """Round t, repeated with new cohorts until there are enough replies; returns the state after it."""
     while True:
-        intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average, plan.cohort)
+        intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average, plan.lists)
         attempt, tally.attempts, tally.statistics = tally.attempts, tally.attempts + 1, None
         try:
             there = population if isinstance(population, int) else population()

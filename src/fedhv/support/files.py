@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import tempfile
@@ -101,9 +102,9 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes. The lock ends with the process, also where workers outlive it."""
     from filelock import FileLock, Timeout  # it takes as long to import as all commands that lock nothing
 
-    lock = FileLock(folder / ".lock", blocking=False, mode=0o644)
+    lock = FileLock(folder / ".lock", mode=0o644)
     try:
-        lock.acquire()
+        lock.acquire(timeout=0.2, poll_interval=0.05)  # whoever only looks (`in_use`) has it for a moment
     except Timeout:
         raise InputError(f"Another process is using {folder}. Wait for it, or choose another folder.") from None
     except OSError as error:
@@ -112,3 +113,18 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process has locked a folder."""
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
