@@ -19,7 +19,7 @@ class AFL(LossRule):
     M. Mohri, G. Sivek and A. T. Suresh, Agnostic Federated Learning, 2019, its min-max problem over the
     mixtures of clients, with tasks in place of clients. The ascent is the exponentiated gradient
     $q_i^{t+1} \propto q_i^t \exp(\eta\, m p_i \hat F_i^t)$ of S. Sagawa, P. W. Koh, T. B. Hashimoto and P. Liang,
-    Distributionally Robust Neural Networks for Group Shifts, 2020, Algorithm 1. The weights are
+    Distributionally Robust Neural Networks for Group Shifts, 2020. The weights are
     $w_i \propto p_i q_i$. For equal preferences $m p_i = 1$. The rate 0 gives the preferences; a large one puts all
     weight on the largest sum of losses so far.
 

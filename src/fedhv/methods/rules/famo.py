@@ -17,7 +17,7 @@ from fedhv.support.errors import InputError
 class FAMO(LossRule):
     r"""Logits ξ grow for tasks whose logarithmic loss falls slowly; $w_i \propto p_i z_i / \hat F_i$, $z$ = softmax(ξ).
 
-    B. Liu, Y. Feng, P. Stone and Q. Liu, FAMO: Fast Adaptive Multitask Optimization, 2023, Algorithm 1:
+    B. Liu, Y. Feng, P. Stone and Q. Liu, FAMO: Fast Adaptive Multitask Optimization, 2023, its update of the logits:
 
     $$ \xi^{t+1} = \xi^t - \beta(\delta^t + \gamma \xi^t), \qquad
        \delta^t = (\nabla_\xi z)^\top (\log \hat F^{t-1} - \log \hat F^t). $$

@@ -17,7 +17,7 @@ class IMTLL(LossRule):
     r"""Each task has a scale $e^{s_i}$ that brings its loss to one; $w_i \propto p_i e^{s_i}$.
 
     L. Liu, Y. Li, Z. Kuang, J.-H. Xue, Y. Chen, W. Yang, Q. Liao and W. Zhang, Towards Impartial Multi-Task Learning,
-    2021, section 3.2: $\sum_i e^{s_i} f_i - s_i$. The server takes one gradient step a round, from $s_i = 0$:
+    2021, its loss balance: $\sum_i e^{s_i} f_i - s_i$. The server takes one gradient step a round, from $s_i = 0$:
 
     $$ s_i \leftarrow s_i - \eta \big( e^{s_i} \hat F_i - 1 \big). $$
 

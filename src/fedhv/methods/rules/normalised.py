@@ -16,7 +16,7 @@ class Normalised(LossRule):
     r"""Uniform weights for losses in units of their first report: $w_i \propto p_i / \hat F_i^0$.
 
     The loss ratio $\tilde L_i(t) = L_i(t) / L_i(0)$ of Z. Chen, V. Badrinarayanan, C.-Y. Lee and A. Rabinovich,
-    GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks, 2018, section 3.1, with
+    GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks, 2018, with
     constant weights: $\min_\theta \sum_i p_i f_i(\theta) / \hat F_i^0$.
     """
 

@@ -18,7 +18,7 @@ class Power(LossRule):
     r"""Weights in proportion to a power of the loss: $w_i \propto p_i \hat F_i^q$.
 
     The gradient of $\sum_i \frac{p_i}{q+1} f_i^{q+1}$, the objective of T. Li, M. Sanjabi, A. Beirami and V. Smith,
-    Fair Resource Allocation in Federated Learning, 2020, equation (2), with tasks in place of clients. The power 0
+    Fair Resource Allocation in Federated Learning, 2020 (q-FFL), with tasks in place of clients. The power 0
     gives the preferences, −1 the geometric mean, and ∞ min-max.
 
     Attributes:
