@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fedhv.engines.rehearsal import rehearse
 from fedhv.methods import METHODS, FedHV, Method
 from fedhv.methods.base import needs_reference, takes_reference
 from fedhv.problem.problem import Problem
+from fedhv.protocol.scales import differ, uneven
 from fedhv.report.compared import Study
 from fedhv.report.front import Front, make_front, moocore
 from fedhv.report.progress import shown
@@ -107,6 +109,7 @@ def run(
     with _watched(observer, quiet, choice) as watch:
         if resume_from is not None and job.folder is not None:
             take_all_back([job.folder], resume_from, watch)
+        _warn_of_scales(problem, given, None if observer is None else watch)
         ready = prepare(job, watch, data)
         finished = ready if isinstance(ready, Run) else ready.execute(watch)
     if observer is None:
@@ -245,6 +248,7 @@ def compare(
     if given is not None and not any(takes_reference(method) for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")
     with _folder(out) as folder, _watched(observer, quiet) as watch:
+        _warn_of_scales(problem, given, None if observer is None else watch)
         runs = run_study(
             setting,
             problem,
@@ -482,6 +486,16 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
     else:
         with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:
             yield Path(temporary) / "study"
+
+
+def _warn_of_scales(problem: Problem, given: Reference | None, watch: Observer | None) -> None:
+    """One line if losses, or the losses of a given reference, differ several-fold; a warning if nobody observes."""
+    names = [task.name for task in problem.tasks]
+    said = uneven(problem) or ("" if given is None else differ("References", names, list(given.values)))
+    if said and watch is not None:
+        watch.message(said)
+    elif said:
+        warnings.warn(said, stacklevel=3)
 
 
 def _listed(override: Iterable[str]) -> Iterable[str]:

@@ -118,6 +118,14 @@ def test_a_test_example_without_labels_does_not_stand_for_the_nodes():
     assert not Sequential(made).layout.partial
 
 
+def test_no_node_can_measure_where_losses_begin_but_a_number_works():
+    override = [*OVERRIDE, "training.scale=initial"]
+    with pytest.raises(InputError, match="the same on the server and on the nodes"):
+        Strategy(METHODS["uniform"], server_of(gappy(), missing_labels=True), override=override)
+    with pytest.raises(InputError, match="which no node has"):
+        serve(grid(own(gappy())), server_of(gappy()).problem(), "uniform", override=override)
+
+
 def test_hidden_labels_are_the_nodes_affair():
     override = [*OVERRIDE, "federation.missing=0.3"]
     with pytest.raises(InputError, match=r"Nodes have their own labels: `federation.missing` has no effect on them\."):

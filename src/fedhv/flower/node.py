@@ -50,6 +50,7 @@ class Node:
 
     def problem(self) -> Problem:
         """The problem on this node: all examples belong to it, under any client number."""
+        refuse_initial_scale(None, self.tasks)
         train = checked("node", "its", Examples.of(*self.examples), tuple(self.tasks))
         mine, out = np.arange(len(train)), np.empty(0, np.int64)
         if isinstance(self.validation, tuple | list):
@@ -105,6 +106,15 @@ def refuse_hidden_labels(setting: Setting) -> None:
         )
 
 
+def refuse_initial_scale(setting: Setting | None, tasks: Sequence[Task]) -> None:
+    """Raise an error if losses are to be measured from where they begin: no node has the examples of all."""
+    if (setting is not None and setting.training.scale == "initial") or any(task.scale == "initial" for task in tasks):
+        raise InputError(
+            "`scale = 'initial'` is measured on the examples of all clients, which no node has. Give every task its "
+            "`scale` as a number, the same on the server and on the nodes."
+        )
+
+
 @dataclass(frozen=True)
 class Server:
     """The part of a problem on the server: the model's code, the tasks, the number of nodes, perhaps test examples.
@@ -137,6 +147,7 @@ class Server:
         """The problem on the server: the number of clients, without their examples."""
         if self.nodes < 1:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
+        refuse_initial_scale(None, self.tasks)
         test = None if self.test is None else checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
         kind = Clients if test is not None else _RemoteClients
         clients = kind(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1))

@@ -13,7 +13,7 @@ from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server, refuse_hidden_labels
+from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
 from fedhv.flower.roster import Patience
 from fedhv.flower.status import STOP
 from fedhv.interface import run
@@ -94,6 +94,7 @@ def serve(
     setting = resolve_setting(what, override, rounds)
     if isinstance(what, Problem):
         refuse_hidden_labels(setting)
+        refuse_initial_scale(setting, what.tasks)
     given = any(each.strip().startswith("calibration.rounds") for each in override)
     if isinstance(what, Problem) and not given and setting.calibration.rounds > setting.training.rounds:
         # Rounds are expensive on nodes: the calibration of a user's own problem is not longer than its run.

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedhv.flower.engine import over_flower, quorum_of
 from fedhv.flower.exchange import FrequentPolling
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server, refuse_hidden_labels
+from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
 from fedhv.flower.roster import Patience
 from fedhv.flower.status import STOP
 from fedhv.flower.wire import model_of, model_record
@@ -88,6 +88,7 @@ class Strategy(FlowerStrategy):
                 "Leave it out, or use fedhv.flower.server_app."
             )
         refuse_hidden_labels(chosen)
+        refuse_initial_scale(chosen, problem.tasks)
         problem = with_policy(problem, chosen)
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()

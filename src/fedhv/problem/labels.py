@@ -25,6 +25,7 @@ from torch import Tensor
 from fedhv.problem.missing import rows
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.tasks import PerExample, Task
+from fedhv.support.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,18 @@ def labels_at(problem: Problem, index: np.ndarray) -> tuple[int, ...]:
 
 
 def example_losses(tasks: tuple[Task, ...], outputs: list[Tensor], batch: Examples) -> list[Tensor]:
-    """Every task's losses of n examples; 0 for a missing label."""
-    return _per_example(tasks, outputs, batch, [(task.loss, task.entry_loss) for task in tasks])
+    """Every task's losses of n examples, in the units of their `scale`; 0 for a missing label."""
+    rows = _per_example(tasks, outputs, batch, [(task.loss, task.entry_loss) for task in tasks])
+    return [row if task.scale is None else row / _number(task) for task, row in zip(tasks, rows, strict=True)]
+
+
+def _number(task: Task) -> float:
+    if isinstance(task.scale, str) or task.scale is None:
+        raise InputError(
+            f"Task '{task.name}': `scale = 'initial'` is measured on the examples of all clients. Give its number "
+            "where these are elsewhere."
+        )
+    return task.scale
 
 
 def example_scores(tasks: tuple[Task, ...], outputs: list[Tensor], batch: Examples) -> list[Tensor]:

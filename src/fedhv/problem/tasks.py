@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +16,13 @@ from torch import Tensor
 
 from fedhv.problem.metrics import Metric, as_metrics
 from fedhv.support.errors import InputError
-from fedhv.support.numbers import is_whole
+from fedhv.support.numbers import is_number, is_whole
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) of n examples to n numbers."""
+
+Scale = float | Literal["initial"] | None
+"""The unit of a loss: a number, its value at the initial model ("initial"), or None for the loss as it is."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Task:
         entry_score: The same of `score`.
         metrics: What else judges the task over the whole test set, the main metric first: names of `METRICS`, or
             `Metric` objects.
+        scale: The unit of the loss in training, reports and evaluations: a number, or "initial" for its mean at the
+            initial model, so that losses of different units begin at 1; None for the loss as it is.
     """
 
     name: str
@@ -52,12 +58,24 @@ class Task:
     entry_loss: PerExample | None = None
     entry_score: PerExample | None = None
     metrics: Sequence[str | Metric] = ()
+    scale: Scale = None
 
     def __post_init__(self) -> None:
+        number = is_number(self.scale) and 0 < float(self.scale or 0) < float("inf")
+        if self.scale not in (None, "initial") and not number:
+            raise InputError(
+                f"Task '{self.name}': `scale` should be a positive number or 'initial'. Found {self.scale!r}."
+            )
         object.__setattr__(self, "metrics", as_metrics(self.name, self.metrics))
 
 
-def classification(name: str, classes: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
+def classification(
+    name: str,
+    classes: int,
+    missing: int | None = None,
+    metrics: Sequence[str | Metric] = (),
+    scale: Scale = None,
+) -> Task:
     """One class out of `classes`: cross-entropy on logits (or log-probabilities); top-1 accuracy.
 
     Args:
@@ -65,6 +83,7 @@ def classification(name: str, classes: int, missing: int | None = None, metrics:
         classes: How many classes there are; labels are 0, 1, ….
         missing: The label that says that there is none, for example -1.
         metrics: Over the whole test set, the main one first, such as "roc_auc".
+        scale: The unit of the loss: a number, "initial" for its value at the initial model, or None.
     """
     if not is_whole(classes) or classes < 2:
         raise InputError(f"Task '{name}' should have at least 2 classes. Found {classes!r}.")
@@ -92,10 +111,17 @@ def classification(name: str, classes: int, missing: int | None = None, metrics:
         whole=True,
         shape=(),
         metrics=metrics,
+        scale=scale,
     )
 
 
-def multilabel(name: str, labels: int, missing: int | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
+def multilabel(
+    name: str,
+    labels: int,
+    missing: int | None = None,
+    metrics: Sequence[str | Metric] = (),
+    scale: Scale = None,
+) -> Task:
     """`labels` yes/no attributes: mean binary cross-entropy on logits; share of attributes predicted right.
 
     Args:
@@ -103,6 +129,7 @@ def multilabel(name: str, labels: int, missing: int | None = None, metrics: Sequ
         labels: How many attributes there are.
         missing: The entry that says that this attribute is unknown, for example -1; NaN always says so.
         metrics: Over the whole test set, the main one first, such as "roc_auc".
+        scale: The unit of the loss: a number, "initial" for its value at the initial model, or None.
     """
     if not is_whole(labels) or labels < 1:
         raise InputError(f"Task '{name}' should have at least 1 label. Found {labels!r}.")
@@ -132,10 +159,17 @@ def multilabel(name: str, labels: int, missing: int | None = None, metrics: Sequ
         missing=None if missing is None else int(missing),
         shape=(labels,),
         metrics=metrics,
+        scale=scale,
     )
 
 
-def regression(name: str, tolerance: float, missing: float | None = None, metrics: Sequence[str | Metric] = ()) -> Task:
+def regression(
+    name: str,
+    tolerance: float,
+    missing: float | None = None,
+    metrics: Sequence[str | Metric] = (),
+    scale: Scale = None,
+) -> Task:
     """Real-valued targets: mean squared error; the score is the share within `tolerance` of the target.
 
     Args:
@@ -143,6 +177,7 @@ def regression(name: str, tolerance: float, missing: float | None = None, metric
         tolerance: An output this near to its target counts as right.
         missing: The number that says that there is no target, for example -999; NaN always says so.
         metrics: Over the whole test set, the main one first, such as "rmse".
+        scale: The unit of the loss: a number, "initial" for its value at the initial model, or None.
     """
     if not tolerance > 0:
         raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")
@@ -163,4 +198,5 @@ def regression(name: str, tolerance: float, missing: float | None = None, metric
         check=check,
         missing=missing,
         metrics=metrics,
+        scale=scale,
     )

@@ -50,7 +50,7 @@ class ReportMetric:
 
 def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
     """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
-    caption = caption_of(what, study, _unfinished(study))
+    caption = caption_of(what, study, _units(study), _unfinished(study))
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
@@ -164,6 +164,19 @@ def spread_of(groups: Iterable[Group]) -> str:
     if len(found) > 1:
         return "mean ± sample standard deviation over the runs of each line"
     return f"mean ± sample standard deviation over seeds {', '.join(map(str, found.pop()))}"
+
+
+def _units(study: StudyData) -> str:
+    """A sentence on the units of losses in settings that have any."""
+    said = []
+    for setting in study.settings:
+        ended = [run.record.ended for run in setting.runs if run.finished]
+        units = next((each.loss_units for each in ended if each is not None and each.loss_units), ())
+        if units:
+            pairs = zip(setting.tasks, units, strict=True)
+            each = ", ".join(f"{unit:.3g} ({task})" for task, unit in pairs)
+            said.append(f"Losses of {setting.name} are in units of {each}.")
+    return " ".join(said)
 
 
 def _unfinished(study: StudyData) -> str:

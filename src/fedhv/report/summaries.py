@@ -52,9 +52,18 @@ def summary_table(summary: Summary) -> Table:
         f"hypervolume {summary.hypervolume:.3f}; "
         f"{megabytes(sent.downlink_bytes)} down, {megabytes(sent.uplink_bytes)} up"
         + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
-        + "".join(f"\n{line}" for line in summary.incidents)
+        + "".join(f"\n{line}" for line in [*loss_unit_notes([summary]), *summary.incidents])
     )
     return table
+
+
+def loss_unit_notes(summaries: Sequence[Summary]) -> list[str]:
+    """A note on the units of losses, if a run has any."""
+    scaled = next((summary for summary in summaries if summary.loss_units), None)
+    if scaled is None:
+        return []
+    pairs = zip(scaled.tasks, scaled.loss_units, strict=True)
+    return [f"losses in units of {', '.join(f'{unit:.3g} ({task.name})' for task, unit in pairs)}"]
 
 
 def evaluation_table(evaluation: Evaluation, title: str) -> Table:
@@ -158,6 +167,7 @@ def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], 
         f"{SHORT_RULE}" if len(runs) > 1 and repeated else "",
         f"{RATES} {''.join(same)} for every method" if RATES in left_out and same != {UNKNOWN} else "",
         f"{' and '.join(costs)} include{'' if costs[1:] else 's'} calibration" if costs else "",
+        *loss_unit_notes([summary for own in runs.values() for summary in own]),
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
     lacking = untuned(dict(zip(runs, runs, strict=True)), next(iter(runs.values()))[0].setting)

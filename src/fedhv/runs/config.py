@@ -196,6 +196,10 @@ ARGUMENTS = frozenset({"method", "methods", "seed", "seeds", "rounds", "referenc
 """Arguments of `fedhv.run`, `calibrate` and `compare`, which cannot be keywords for keys of the same name."""
 
 
+MEANT = {"scale": "training.scale"}
+"""Keywords of keys that several tables have, and the one that is meant; the others are written in full."""
+
+
 def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
     """Keys of a setting's tables by their last part, with the full path of each.
 
@@ -215,6 +219,7 @@ def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
 def as_overrides(given: Mapping[str, Any]) -> list[str]:
     """Keywords such as `local_steps=5` as overrides: `training.local_steps=5`."""
     known, changes = keywords(), []
+    known |= {name: [path] for name, path in MEANT.items()}
     plain = [name for name, paths in known.items() if len(paths) == 1 and name not in ARGUMENTS]
     for name, value in given.items():
         if name not in known:

@@ -16,6 +16,7 @@ from fedhv.methods.base import Method
 from fedhv.problem.parameters import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.stored import CHECKED, Collated, Joined, Rows, Stored
+from fedhv.problem.tasks import Task
 from fedhv.support.code import Pieces, digest, digest_arrays
 
 NUMERICS = 2
@@ -60,9 +61,14 @@ def _of_problem(problem: Problem) -> Fingerprint:
         "test": digest_arrays([] if test is None else [*_arrays((test.inputs, test.targets)), *_masks(test)]),
         "clients": digest_arrays([lists for each in held for lists in (each.indices, each.offsets)]),
         "model": _of_model(problem),
-        "tasks": digest([(task.name, task.loss, task.score, task.outputs) for task in problem.tasks]),
+        "tasks": digest([_of_task(task) for task in problem.tasks]),
         "preparation": digest(problem.prepare, problem.augment),
     }
+
+
+def _of_task(task: Task) -> tuple[Any, ...]:
+    """A task without a scale has the digest that it had before there were scales."""
+    return (task.name, task.loss, task.score, task.outputs, *([] if task.scale is None else [task.scale]))
 
 
 def _of_model(problem: Problem) -> str:

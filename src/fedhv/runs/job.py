@@ -27,6 +27,7 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import Task
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Kept
+from fedhv.protocol.scales import loss_units
 from fedhv.runs.checkpoint import Checkpoint, keep_checkpoint, kept_rounds, load_checkpoint, save_checkpoint
 from fedhv.runs.config import Setting, method_tables
 from fedhv.runs.fingerprint import fingerprint
@@ -436,6 +437,7 @@ class Execution:
             labels=self.engine.labels(),
             final=evaluation,
             selected=selected,
+            loss_units=loss_units(job.problem),
         )
         kept = InMemory(summary, played, self._state_dict(model), job.reference)
         return Run(toml.read_text(toml.write(job.config())), job.folder, kept)

@@ -13,6 +13,7 @@ from fedhv.problem.hiding import hide_labels
 from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
+from fedhv.protocol.scales import with_scales
 from fedhv.runs.config import Setting, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.runs.sections import FederationSettings, Training
@@ -40,7 +41,8 @@ def resolve(
     problem = with_validation(problem, federation.validation, federation.seed)
     if setting.evaluation.on == "validation":
         problem = evaluated_on_validation(problem)
-    return setting, problem if init is None else warm_started(problem, init)
+    problem = problem if init is None else warm_started(problem, init)
+    return setting, with_scales(problem, setting.training.scale == "initial")
 
 
 def with_policy(problem: Problem, setting: Setting) -> Problem:

@@ -145,6 +145,8 @@ class Training:
         keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh.
         schedule: How the clients' learning rate changes over the rounds.
         norm: What becomes of the model's BatchNorm layers: "refuse", "frozen", "local", "average" or "group".
+        scale: The unit of the tasks' losses: "none" leaves them as they are; with "initial" each is measured in units
+            of its mean at the initial model.
     """
 
     rounds: int
@@ -162,9 +164,12 @@ class Training:
     keep_state: bool = False
     schedule: Schedule = field(default_factory=Schedule)
     norm: Norm = "refuse"
+    scale: Literal["none", "initial"] = "none"
 
     def __post_init__(self) -> None:
         check_norm("training.norm", self.norm)
+        if self.scale not in ("none", "initial"):
+            raise InputError(f"`training.scale` should be 'none' or 'initial'. Found '{self.scale}'.")
         _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
         if not 0 <= self.momentum < 1:
             raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")

@@ -81,6 +81,7 @@ class Summary(Evaluation):
         rounds: How many there were.
         weights: Those of the last round.
         labels: How many training examples are labelled, for every task; empty where all are.
+        loss_units: The unit of every task's loss (`scale`); empty where losses are as they are.
         absent_rounds: In how many rounds no client of the cohort had labels of a task, by the task's number.
         reference: FedHV's.
         min_report_slack: The smallest slack of any report.
@@ -102,6 +103,7 @@ class Summary(Evaluation):
     rounds: int
     weights: tuple[float, ...]
     labels: tuple[int, ...] = ()
+    loss_units: tuple[float, ...] = ()
     absent_rounds: Mapping[int, int] = field(default_factory=dict)
     reference: tuple[float, ...] | None = None
     min_report_slack: float | None = None
@@ -134,6 +136,7 @@ class Summary(Evaluation):
             rates=_rates(found),
             machine={key: found.text(key) for key in MACHINE if key in found},
             labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
+            loss_units=found.numbers("loss_units") if "loss_units" in found else (),
             absent_rounds=_absent(found.object("absent_rounds")) if "absent_rounds" in found else {},
             reference=found.numbers("reference") if "reference" in found else None,
             min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
@@ -159,6 +162,7 @@ class Summary(Evaluation):
             **super().as_dict(),
             "weights": list(self.weights),
             **({"labels": list(self.labels)} if self.labels else {}),
+            **({"loss_units": list(self.loss_units)} if self.loss_units else {}),
             **({"absent_rounds": {str(i): n for i, n in self.absent_rounds.items()}} if self.absent_rounds else {}),
             "reference": None if self.reference is None else list(self.reference),
             "min_report_slack": self.min_report_slack,
@@ -223,6 +227,7 @@ def summarise(
     labels: Sequence[int] | None = None,
     final: Evaluation | None,
     selected: Selected | None = None,
+    loss_units: Sequence[float] = (),
 ) -> Summary:
     """The evaluation of the kept model, the weights, the diagnostics of the reference, and the communication."""
     if final is None:
@@ -245,6 +250,7 @@ def summarise(
         **vars(final),
         weights=rounds[-1].weights,
         labels=tuple(labels or ()),
+        loss_units=tuple(loss_units),
         absent_rounds=dict(sorted(Counter(task for round in rounds for task in round.absent).items())),
         reference=reference.values if reference else None,
         min_report_slack=min(slack) if slack else None,

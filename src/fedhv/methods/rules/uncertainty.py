@@ -17,8 +17,8 @@ class Uncertainty(LossRule):
     r"""Each task has a variance $\sigma_i^2$; $w_i \propto p_i / \sigma_i^2$.
 
     A. Kendall, Y. Gal and R. Cipolla, Multi-Task Learning Using Uncertainty to Weigh Losses for Scene Geometry and
-    Semantics, 2018, its objective for regression outputs: $\sum_i \frac{1}{2\sigma_i^2} f_i + \log \sigma_i$. The server
-    takes one gradient step a round in $s_i = \log \sigma_i^2$, from $s_i = 0$:
+    Semantics, 2018, its objective for regression: $\sum_i \frac{1}{2\sigma_i^2} f_i + \log \sigma_i$. The server takes
+    one gradient step a round in $s_i = \log \sigma_i^2$, from $s_i = 0$:
 
     $$ s_i \leftarrow s_i + \frac{\eta}{2} \big( \hat F_i e^{-s_i} - 1 \big). $$
 
