@@ -31,6 +31,7 @@ from fedhv.runs.fronts import check_points, front_of
 from fedhv.runs.halving import Tuned, halve
 from fedhv.runs.job import Job
 from fedhv.runs.prepare import prepare
+from fedhv.runs.rates import at_rates, best_rates
 from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference, resolve_setting
@@ -174,6 +175,7 @@ def compare(
     methods: Sequence[str | Method] = tuple(METHODS),
     seeds: Sequence[int] = SEEDS,
     *,
+    local_lrs: Sequence[float] | None = None,
     rounds: int | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -202,6 +204,9 @@ def compare(
         what: As for `run`; a `Problem` stays in this process.
         methods: Names, "package.module:Class" or `Method`s.
         seeds: The seeds; every method has one run per seed.
+        local_lrs: Several local learning rates for every method, in place of its own. The reference is calibrated once,
+            at the setting's rates. The result has the runs at each method's best rate, and its table says how it was
+            chosen: on the examples that clients hold out, where `federation.validation` is set.
         rounds: The number of rounds, instead of the setting's.
         out: The study's folder; without one the runs are kept in memory, and nothing can be resumed.
         jobs: The number of runs at a time. The default is one process per core; with the engine "stacked", all runs
@@ -249,12 +254,14 @@ def compare(
         raise InputError("None of the methods takes a reference. Leave out --reference.")
     with _folder(out) as folder, _watched(observer, quiet) as watch:
         _warn_of_scales(problem, given, None if observer is None else watch)
+        lacking = [method for method in chosen if needs_reference(method)]
         runs = run_study(
             setting,
             problem,
-            chosen,
+            chosen if local_lrs is None else at_rates(chosen, local_lrs),
             seeds,
             folder,
+            rates=next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None),
             own=isinstance(what, Problem),
             given=given,
             jobs=jobs,
@@ -270,7 +277,10 @@ def compare(
             observer=watch,
         )
         runs = [_with_problem(run, what) for run in runs]
-        study = Study(tuple(runs), folder) if out else Study(tuple(run.in_memory() for run in runs))
+        best = None if local_lrs is None else best_rates(runs)
+        shown = runs if best is None else best.runs
+        how = "" if best is None else best.how
+        study = Study(tuple(shown), folder, how) if out else Study(tuple(run.in_memory() for run in shown), None, how)
     if observer is None:
         for each in study:
             each.summary.warn()

@@ -35,6 +35,7 @@ from fedhv.cli.options import (
     RoundsOption,
     SetOption,
     SettingArgument,
+    decimals,
     names,
     numbers,
     output_console,
@@ -171,6 +172,9 @@ def compare(
     setting: SettingArgument,
     methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
     seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    local_lr: Annotated[
+        str | None, typer.Option(help="Several local learning rates for every method; the table has the best of each.")
+    ] = None,
     rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [default: runs/SETTING].")] = None,
     jobs: JobsOption = None,
@@ -208,6 +212,7 @@ def compare(
             resolved,
             names(methods),
             numbers("--seeds", seeds),
+            local_lrs=None if local_lr is None else decimals("--local-lr", local_lr),
             rounds=rounds,
             out=folder,
             jobs=jobs,
@@ -234,7 +239,7 @@ def compare(
     if as_json:
         print_json([run.summary.as_dict() for run in runs])
     elif not quiet:
-        out_console.print(comparison_table([run.summary for run in runs], out_console.width))
+        out_console.print(comparison_table([run.summary for run in runs], out_console.width, runs.how))
         where = f"Every run, its history and its model are in {folder}"
         print_line(out_console, where)
 

@@ -74,3 +74,11 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in names(text))
     except ValueError:
         raise InputError(f"{option} should be whole numbers separated by commas. Found '{text}'.") from None
+
+
+def decimals(option: str, text: str) -> tuple[float, ...]:
+    """The numbers of a comma-separated list."""
+    try:
+        return tuple(float(number) for number in names(text))
+    except ValueError:
+        raise InputError(f"{option} should be numbers separated by commas. Found '{text}'.") from None

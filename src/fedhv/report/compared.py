@@ -26,10 +26,12 @@ class Study(Sequence[Run]):
     Attributes:
         runs: Ordered by seed, then by method.
         folder: The study's folder; None if the runs are in memory only.
+        how: How these runs were chosen, if several learning rates were tried; empty otherwise.
     """
 
     runs: tuple[Run, ...]
     folder: Path | None = None
+    how: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
@@ -77,5 +79,5 @@ class Study(Sequence[Run]):
 
     def _printed(self, width: int) -> Console:
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(comparison_table([run.summary for run in self.runs], width))
+        console.print(comparison_table([run.summary for run in self.runs], width, self.how))
         return console

@@ -81,10 +81,11 @@ def evaluation_table(evaluation: Evaluation, title: str) -> Table:
     return table
 
 
-def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
+def comparison_table(summaries: Sequence[Summary], width: int, how: str = "") -> Table:
     """Mean ± sample standard deviation over seeds; the best in bold, what is level with the best mean underlined.
 
     Columns that do not fit into `width` are left out, the least important first. Names of methods are always shown.
+    `how` says how the runs were chosen, below the table.
     """
     methods = list(dict.fromkeys(summary.method for summary in summaries))
     runs = {name: [s for s in summaries if s.method == name] for name in methods}
@@ -98,7 +99,7 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
             left_out.append(part)
             columns = [column for column in columns if column.part != part]
             table = _compared(title, methods, columns)
-    table.caption = escape(_caption(runs, columns, left_out))
+    table.caption = escape("\n".join(filter(None, (_caption(runs, columns, left_out), how))))
     return table
 
 
