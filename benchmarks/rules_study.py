@@ -64,7 +64,7 @@ GRADIENTS = (
     "fsmgda", "fedcmoo", "torchjd:UPGrad", "torchjd:MGDA", "torchjd:PCGrad", "torchjd:AlignedMTL", "torchjd:IMTLG",
     "torchjd:FairGrad",
 )  # fmt: skip
-LEADING = ("uniform", "fedhv", "fedhv-moving", "power", "stch", "afl")
+LEADING = ("fixed", "fedhv", "fedhv-moving", "power", "stch", "afl")
 """The rules that are run on other partitions."""
 MARGINS = (0.05, 0.5, 1.0, 3.0)
 UNCALIBRATED = (0.15, 1.0)
@@ -247,10 +247,9 @@ def run(arguments: argparse.Namespace) -> None:
                 forecast = TRIALS * len(LOSS_ONLY) * 0.34 * len(arguments.tune_seeds)
                 if _skipped(setting, part, math.ceil(forecast), out, left, arguments):
                     continue
-                methods = [m for m in LOSS_ONLY if m != "fixed"]  # fixed weights have Uniform's rates to find
                 tune(
                     setting,
-                    methods,
+                    LOSS_ONLY,
                     TRIALS,
                     seeds=arguments.tune_seeds,
                     out=out / setting.name / "tune",
@@ -434,7 +433,9 @@ def rows_of(folder: Path) -> list[Row]:
         run_ = read_run(path.parent)
         inside = path.parent.parent.relative_to(folder).as_posix()
         found.setdefault(run_.method if inside == "." else inside, {})[run_.seed] = run_
-    return [Row(label, runs) for label, runs in found.items()]
+    order = (*LOSS_ONLY, *GRADIENTS)
+    places = sorted(found, key=lambda label: (order.index(label) if label in order else len(order), label))
+    return [Row(label, found[label]) for label in places]
 
 
 def p_value(differences: Sequence[float]) -> float:
@@ -462,7 +463,7 @@ def table(rows: Sequence[Row], against: Row | None, title: str) -> str:
     from fedhv.support.statistics import Paired, Spread
 
     metrics = main_metric(rows)
-    others = [row for row in rows if row is not against]
+    others = [row for row in rows if against is None or row.label != against.label]
     lines, cells = [f"### {title}", ""], {id(row): [row.label] for row in rows}
     heads = ["rule"]
     for name, key, digits in metrics:
@@ -471,7 +472,7 @@ def table(rows: Sequence[Row], against: Row | None, title: str) -> str:
             cells[id(row)].append(Spread.of(list(row.values(key).values())).text(digits))
         if against is None:
             continue
-        heads.append(f"− {against.label} (95 %)")
+        heads.append(f"− {against.label} [95 %]")
         base, paired, probabilities = against.values(key), {}, []
         for row in others:
             values = row.values(key)
@@ -546,8 +547,8 @@ def tables(arguments: argparse.Namespace) -> None:
     for folder in sorted(path for path in out.iterdir() if path.is_dir() and path.name != "tables"):
         text = [f"# {folder.name}\n"]
         rules = rows_of(folder / "rules")
-        uniform = next((row for row in rules if row.label == "uniform"), None)
         fedhv = next((row for row in rules if row.label == "fedhv"), None)
+        equal = next((row for row in rules if row.label == "fixed"), None)
         for part in PARTS:
             if part == "partitions":
                 text += _partition_tables(folder / part)
@@ -556,15 +557,15 @@ def tables(arguments: argparse.Namespace) -> None:
             if not rows:
                 continue
             if part == "rules":
-                text.append(table(rows, uniform, "rules, against uniform weights"))
+                text.append(table(rows, equal, "rules, against equal weights at FedHV's rates (fixed)"))
                 text.append(table(rows, fedhv, "rules, against FedHV"))
-                continue
-            against = next((row for row in rows if row.label == "uniform"), None)
-            if part in ("average", "margins", "calibrations", "fresh") and fedhv is not None:
-                rows, against = [fedhv, *rows], fedhv
-            elif part in ("fixed", "knobs", "gradients") and uniform is not None:
-                rows, against = [uniform, *rows], uniform
-            text.append(table(rows, against, part))
+            elif part == "tuned":
+                own = next((row for row in rows if row.label == "fixed"), None)
+                text.append(table(rows, own, "tuned rules, against tuned equal weights (fixed)"))
+            elif part in ("average", "margins", "calibrations", "fresh") and fedhv is not None:
+                text.append(table([fedhv, *rows], fedhv, part))
+            else:
+                text.append(table([*([] if equal is None else [equal]), *rows], equal, part))
         reference = _reference(folder / "rules")
         fixed = rows_of(folder / "fixed")
         if fixed and rules:
@@ -589,15 +590,15 @@ def _partition_tables(folder: Path) -> list[str]:
 def _over(by_rule: dict[str, dict[int, list[Run]]]) -> str:
     from fedhv.support.statistics import Paired
 
-    heads = ("rule", "MeanAcc %", "− uniform (95 %)", "WorstAcc %", "− uniform (95 %)", "partitions")
+    heads = ("rule", "MeanAcc %", "− fixed [95 %]", "WorstAcc %", "− fixed [95 %]", "partitions")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for rule, own in by_rule.items():
         cells = [rule]
         for _, key, digits in METRICS[:2]:
             means = {p: statistics.fmean(map(key, runs)) for p, runs in own.items()}
-            base = {p: statistics.fmean(map(key, runs)) for p, runs in by_rule.get("uniform", {}).items()}
+            base = {p: statistics.fmean(map(key, runs)) for p, runs in by_rule.get("fixed", {}).items()}
             differences = [means[p] - base[p] for p in sorted(means) if p in base]
-            found = Paired.of(differences) if len(differences) > 1 and rule != "uniform" else None
+            found = Paired.of(differences) if len(differences) > 1 and rule != "fixed" else None
             cells.append(f"{statistics.fmean(means.values()):.{digits}f}")
             cells.append("" if found is None else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]")
         lines.append("| " + " | ".join([*cells, str(len(own))]) + " |")
