@@ -62,4 +62,4 @@ def _resolve(words: list[str]) -> None:
         setting = load_setting(given["setting"], given.get("set_") or [])
         named = given.get("methods") or given.get("method") or ""
         for method in named.split(",") if named else []:
-            setting.method(method)
+            setting.method(method.partition("@")[0])  # `fedhv front` writes NAME@KEY
