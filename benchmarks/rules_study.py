@@ -255,6 +255,7 @@ def run(arguments: argparse.Namespace) -> None:
                     out=out / setting.name / "tune",
                     engine=arguments.engine,
                     device=arguments.device,
+                    precision=arguments.precision,
                     jobs=arguments.jobs,
                     data=arguments.data,
                     observer=watch,
@@ -412,17 +413,23 @@ METRICS: tuple[tuple[str, Callable[[Run], float], int], ...] = (
 
 
 def main_metric(rows: Sequence[Row]) -> tuple[tuple[str, Callable[[Run], float], int], ...]:
-    """The mean and the worst of the tasks' main metric, where tasks have one."""
+    """The mean and the worst of the tasks' main metric, where tasks have one; R² where there is one, without units."""
+    from fedhv.problem.metrics import METRICS as KNOWN
+
     first = next(iter(rows[0].runs.values())).summary
     if not all(task.metrics for task in first.tasks):
         return METRICS
-    name = next(iter(first.tasks[0].metrics))
+    name = "r2" if all("r2" in task.metrics for task in first.tasks) else next(iter(first.tasks[0].metrics))
+    worst = max if name in KNOWN and KNOWN[name].better == "lower" else min
 
-    def mains(run: Run) -> list[float]:
-        return [next(iter(task.metrics.values())) for task in run.summary.tasks]
+    def found(run: Run) -> list[float]:
+        return [task.metrics[name] for task in run.summary.tasks]
 
-    return ((f"mean {name}", lambda r: statistics.fmean(mains(r)), 4), (f"worst {name}", lambda r: min(mains(r)), 4),
-            METRICS[2])  # fmt: skip
+    return (
+        (f"mean {name}", lambda run: statistics.fmean(found(run)), 4),
+        (f"worst {name}", lambda run: worst(found(run)), 4),
+        METRICS[2],
+    )
 
 
 def rows_of(folder: Path) -> list[Row]:
