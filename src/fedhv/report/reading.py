@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedhv.problem.skew import Skew
 from fedhv.report.rounds import Evaluations, Rounds, from_summary, read_rounds
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, REFERENCE, SUMMARY, Run, read_run
@@ -35,6 +36,7 @@ class RunData:
         reference: FedHV's reference, if it could be read.
         notes: Errors in its files.
         labels: The number of labelled training examples per task; empty if all are labelled or it is unknown.
+        skew: The label skew over clients per task; empty if it is unknown.
     """
 
     name: str
@@ -46,6 +48,7 @@ class RunData:
     reference: Reference | None = None
     notes: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
+    skew: tuple[Skew, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -195,6 +198,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         reference=reference,
         notes=(*notes, *records.notes),
         labels=() if summary is None else summary.labels,
+        skew=() if summary is None else summary.skew,
     )
 
 

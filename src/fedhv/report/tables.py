@@ -31,6 +31,7 @@ from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import every_rate
+from fedhv.report.skew import skew_over_clients
 from fedhv.report.variants import value_text
 
 LAST = 10
@@ -48,6 +49,7 @@ def tables(study: StudyData) -> list[Table]:
         learning_rates,
         references,
         missing_labels,
+        skew_over_clients,
         costs,
     )
     return [table for table in (make(study) for make in makers) if table.sections]

@@ -24,6 +24,7 @@ from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.preferences import with_preferences
 from fedhv.problem.metrics import as_metrics
 from fedhv.problem.problem import Problem
+from fedhv.problem.skew import label_skew
 from fedhv.problem.tasks import Task
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Kept
@@ -438,6 +439,7 @@ class Execution:
             final=evaluation,
             selected=selected,
             loss_units=loss_units(job.problem),
+            skew=label_skew(self.engine.problem),
         )
         kept = InMemory(summary, played, self._state_dict(model), job.reference)
         return Run(toml.read_text(toml.write(job.config())), job.folder, kept)

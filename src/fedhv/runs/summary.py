@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedhv.problem.skew import Skew
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.reference import Reference
@@ -82,6 +83,7 @@ class Summary(Evaluation):
         weights: Those of the last round.
         labels: How many training examples are labelled, for every task; empty where all are.
         loss_units: The unit of every task's loss (`scale`); empty where losses are as they are.
+        skew: The label skew over clients, for every task; empty where the examples are elsewhere.
         absent_rounds: In how many rounds no client of the cohort had labels of a task, by the task's number.
         reference: FedHV's.
         min_report_slack: The smallest slack of any report.
@@ -104,6 +106,7 @@ class Summary(Evaluation):
     weights: tuple[float, ...]
     labels: tuple[int, ...] = ()
     loss_units: tuple[float, ...] = ()
+    skew: tuple[Skew, ...] = ()
     absent_rounds: Mapping[int, int] = field(default_factory=dict)
     reference: tuple[float, ...] | None = None
     min_report_slack: float | None = None
@@ -137,6 +140,7 @@ class Summary(Evaluation):
             machine={key: found.text(key) for key in MACHINE if key in found},
             labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
             loss_units=found.numbers("loss_units") if "loss_units" in found else (),
+            skew=_skew(found.object("label_skew")) if "label_skew" in found else (),
             absent_rounds=_absent(found.object("absent_rounds")) if "absent_rounds" in found else {},
             reference=found.numbers("reference") if "reference" in found else None,
             min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
@@ -163,6 +167,7 @@ class Summary(Evaluation):
             "weights": list(self.weights),
             **({"labels": list(self.labels)} if self.labels else {}),
             **({"loss_units": list(self.loss_units)} if self.loss_units else {}),
+            **({"label_skew": _skew_tables(self.skew)} if self.skew else {}),
             **({"absent_rounds": {str(i): n for i, n in self.absent_rounds.items()}} if self.absent_rounds else {}),
             "reference": None if self.reference is None else list(self.reference),
             "min_report_slack": self.min_report_slack,
@@ -228,6 +233,7 @@ def summarise(
     final: Evaluation | None,
     selected: Selected | None = None,
     loss_units: Sequence[float] = (),
+    skew: Sequence[Skew] = (),
 ) -> Summary:
     """The evaluation of the kept model, the weights, the diagnostics of the reference, and the communication."""
     if final is None:
@@ -251,6 +257,7 @@ def summarise(
         weights=rounds[-1].weights,
         labels=tuple(labels or ()),
         loss_units=tuple(loss_units),
+        skew=tuple(skew),
         absent_rounds=dict(sorted(Counter(task for round in rounds for task in round.absent).items())),
         reference=reference.values if reference else None,
         min_report_slack=min(slack) if slack else None,
@@ -327,6 +334,14 @@ def _communication(found: Fields) -> Communication:
         total_bytes=found.whole("total_bytes"),
         auxiliary_scalars_per_client_round=found.number(key) if key in found else None,
     )
+
+
+def _skew_tables(skew: Sequence[Skew]) -> dict[str, list[float]]:
+    return {key: [round(getattr(each, key), 4) for each in skew] for key in ("found", "random")}
+
+
+def _skew(fields: Fields) -> tuple[Skew, ...]:
+    return tuple(map(Skew, fields.numbers("found"), fields.numbers("random")))
 
 
 def _absent(found: Fields) -> dict[int, int]:
