@@ -127,7 +127,7 @@ def _finals(study: Path) -> dict[tuple[str, str], dict[int, float]]:
     runs, _ = Reader([study]).read()
     for run in runs:
         for name in ("mean", "worst"):
-            last = 100 * float(run.evaluations.values(f"{name}_accuracy")[-1])
+            last = float(run.evaluations.values(f"{name}_accuracy")[-1])
             found.setdefault((run.method.lower(), name), {})[run.seed] = last
     return found
 
