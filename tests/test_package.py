@@ -22,6 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BESIDE_CODE = (
     "fedhv/py.typed",
     "fedhv/settings/*.toml",
+    "fedhv/benchmarks/label-skew.toml",
     "fedhv/report/assets/*",
     "fedhv/paper/published_tables/*.toml",
 )
