@@ -37,6 +37,7 @@ def main() -> None:
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--settings", nargs="+", default=SETTINGS, choices=SETTINGS)
     run.add_argument("--seeds", default=None, help="1,…,10 for rates, 1,2 for partitions, 0 alone by default")
+    run.add_argument("--rounds", help="instead of the setting's")
     run.add_argument("--device", default="cuda")
     run.add_argument("--precision", default="auto")
     table = commands.add_parser("table")
@@ -46,7 +47,9 @@ def main() -> None:
     if given.command == "run":
         for arguments in _comparisons(given.control, given.settings, given.out, given.seeds):
             machine = ["--device", given.device, "--precision", given.precision, "--reference", "ours"]
-            command = ["compare", *arguments, *machine, *(["--data", given.data] if given.data else [])]
+            options = [("--data", given.data), ("--rounds", given.rounds)]
+            chosen = [word for name, value in options if value for word in (name, value)]
+            command = ["compare", *arguments, *machine, *chosen]
             print("fedhv " + shlex.join(command), flush=True)
             subprocess.run([sys.executable, "-m", "fedhv", *command], check=True)
     else:
