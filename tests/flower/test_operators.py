@@ -125,6 +125,15 @@ def test_a_node_that_does_not_evaluate_is_named_and_the_others_count():
 # --- who took part ----------------------------------------------------------------------------------------
 
 
+def test_a_federation_stops_early_by_what_its_nodes_find_as_the_simulator_does(tmp_path):
+    problem = with_validation(everything_random(), 0.25, seed=1)
+    method, changes = Uniform(local_lr=3.0), ["training.rounds=12", "evaluation.patience=1"]
+    there = play("server app", grid_of(problem), changes, method=method, out=tmp_path / "there")
+    here = fedhv.run(problem, method, override=[*OVERRIDE, *changes], engine="sequential")
+    assert len(there) == len(here.rounds) < 12
+    assert fedhv.read_run(tmp_path / "there").summary.rounds == len(there)
+
+
 @BOTH
 def test_the_history_says_who_took_part(through, grid):
     for node, context in grid.nodes.items():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedhv.engines import choose_device
 from fedhv.engines.privacy import ReportPrivacy
+from fedhv.flower.limits import bounded
 from fedhv.flower.node import Node
 from fedhv.flower.policy import Policy
 from fedhv.flower.wire import (
@@ -120,7 +121,7 @@ def client_app(
     app.query(HELLO.split(".")[1])(introduce)
     for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
-        app.train(action or "default", mods=[_addressed, *mods] if mods else None)(answer)
+        app.train(action or "default", mods=[bounded, *([_addressed, *mods] if mods else [])])(answer)
     app.evaluate()(answer)
     return app
 

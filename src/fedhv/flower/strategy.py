@@ -35,7 +35,7 @@ from fedhv.runs.resolve import setting_of, with_policy
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Assess, Event, FinishedRound, evaluated, rounds
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, diverged
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -309,13 +309,16 @@ class Strategy(FlowerStrategy):
         finished, self._finished = self._finished, None
         plan = self.job.plan
         model = model_of(arrays, self.engine.layout)
+        if not bool(model.isfinite().all()):  # a wrapper's noise or clipping came after the round's own checks
+            raise diverged(f"After round {finished.number} the model of Flower's loop is")
         evaluation, validation = (
             self._evaluated(model, finished.number) if plan.evaluates(finished.number) else (None, None)
         )
         if evaluation is not None:
             cohort = finished.cohort or {}
             norms = dict(zip(cohort.get("taken", ()), cohort.get("norms", ()), strict=False))
-            check_explosion(evaluation, self.execution.baseline, plan.explosion, finished.number, norms)
+            judged = evaluation.only(plan.judged)
+            check_explosion(judged, self.execution.baseline, plan.explosion, finished.number, norms)
         finished = replace(
             finished,
             state=replace(finished.state, model=model),

@@ -1,0 +1,1 @@
+"""A federation whose nodes misbehave by plan."""

@@ -1,0 +1,33 @@
+"""An app that hangs ends once the server no longer waits: its SuperNode could answer nothing else."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from fedhv.flower.limits import time_limit
+from fedhv.support.errors import FedHVError
+
+
+def test_what_takes_too_long_is_ended_and_the_signal_is_free_again():
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(FedHVError, match=r"ended the computation after 0\.05 s"), time_limit(0.05):
+        time.sleep(100)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_in_another_thread_nothing_is_bounded():
+    done = []
+
+    def work():
+        with time_limit(1e-6):
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]
