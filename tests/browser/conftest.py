@@ -40,6 +40,13 @@ class Tab:
     page: object
     complaints: list[str] = field(default_factory=list)
 
+    def open(self, address: str) -> None:
+        """Load a page; one of ours is ready when its data are unpacked."""
+        self.page.goto("about:blank")
+        self.page.goto(address)
+        if self.page.locator("script#data").count():
+            self.page.locator("body[data-ready]").wait_for(state="attached")
+
     def drawn(self, chart: str) -> int:
         """How many pixels of a chart are neither transparent nor grey: what the curves and bands cover."""
         return self.page.evaluate(COLOURED_PIXELS, chart)
@@ -62,19 +69,33 @@ def browser():
         running.close()
 
 
+def new_tab(browser, **options: object):
+    """A tab with nothing in it; its context, to be closed, and the tab."""
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+    page = context.new_page()
+    found = Tab(page)
+    page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: found.complaints.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (found.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    return context, found
+
+
+@pytest.fixture(scope="module")
+def one_tab(browser):
+    """A tab that the tests of a module share; each of them loads its address anew."""
+    context, found = new_tab(browser, reduced_motion="reduce")
+    yield found
+    context.close()
+
+
 @pytest.fixture
 def tab(browser):
     """Opens an address; at the end nothing may have gone to the console."""
     opened = []
 
     def open_tab(address: str, **options: object) -> Tab:
-        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
-        page = context.new_page()
-        found = Tab(page)
-        page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: found.complaints.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (found.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.goto(address)
+        context, found = new_tab(browser, **options)
+        found.open(address)
         opened.append((context, found))
         return found
 

@@ -1,14 +1,17 @@
-"""The page as a person uses it: looking, choosing, sorting, typing, printing, on a screen and on a phone."""
+"""The page as a person uses it: looking, choosing, zooming, sorting, searching, saving, on a screen and on a phone."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import struct
 
 import pytest
 from report.studies import write_run, write_study
 from report.test_page import ODD, write_odd
+from report.test_taking_part import change, machine
 
 from fedhv.report import page, read_study
 
@@ -17,8 +20,8 @@ SCRIPT = "<script>alert(1)</script>"
 IMAGE = "</script><img src=x onerror=alert(2)>"
 
 
-def write_page(path, folder):
-    path.write_text(page(read_study([folder])), encoding="utf-8")
+def write_page(path, folder, **options):
+    path.write_text(page(read_study([folder]), **options), encoding="utf-8")
     return path.as_uri()
 
 
@@ -29,24 +32,130 @@ def address(tmp_path_factory):
         write_study(folder / "study" / f"K{steps}", ("fedhv",), (0,), rounds=40, local_steps=steps)
     write_study(folder / "study", METHODS, (0, 42, 2026), rounds=40)
     write_study(folder / "study" / "five", METHODS, (0, 42), setting="five", tasks=list("abcde"), rounds=20)
-    return write_page(folder / "index.html", folder / "study")
+    return write_page(folder / "index.html", folder / "study", figures=["digits-curves", "five-radar"])
 
 
 @pytest.fixture
-def shown(tab, address):
-    return tab(address)
+def shown(one_tab, address):
+    """The page with its defaults, in a tab that all tests share; nothing may go to the console."""
+    one_tab.complaints.clear()
+    one_tab.page.set_viewport_size({"width": 1200, "height": 900})
+    one_tab.open(address)
+    yield one_tab
+    assert one_tab.complaints == []
 
 
 def column(page, table, number):
     return page.locator(f"table[data-name={table}] tbody tr td:nth-child({number})").all_inner_texts()
 
 
-def test_charts_are_drawn_and_the_summary_is_there(shown):
-    for chart in ("curve-chart", "weight-chart", "slack-chart"):
+def marks(page, chart, kind):
+    """How many elements of a class an SVG chart has."""
+    return page.locator(f"#{chart} svg .{kind}").count()
+
+
+def address_of(page):
+    """Asked of the page itself: what the test's side knows of it comes a moment later."""
+    return page.evaluate("location.href")
+
+
+def slide(page, control, value):
+    page.locator(f"#{control}").evaluate(
+        "(node, value) => { node.value = value; node.dispatchEvent(new Event('input')); }", str(value)
+    )
+
+
+def cursor_points(page):
+    """The colours of the points that the cursor shows on the curves."""
+    return page.locator("#curve-chart .u-cursor-pt:not(.u-off)").evaluate_all(
+        "nodes => nodes.filter(node => new DOMMatrix(getComputedStyle(node).transform).e >= 0)"
+        ".map(node => getComputedStyle(node).borderColor + getComputedStyle(node).backgroundColor)"
+    )
+
+
+def drag(page, chart, start, end):
+    page.locator(f"#{chart} .u-over").scroll_into_view_if_needed()
+    box = page.locator(f"#{chart} .u-over").bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=3)
+    page.mouse.up()
+
+
+def hover(page, chart, share):
+    page.locator(f"#{chart} .u-over").scroll_into_view_if_needed()
+    box = page.locator(f"#{chart} .u-over").bounding_box()
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+def saved(page, press):
+    with page.expect_download() as download:
+        press()
+    return download.value.suggested_filename, download.value.path().read_bytes()
+
+
+def test_the_first_screen_has_verdict_trade_off_bars_and_bytes(shown):
+    page = shown.page
+    assert page.inner_text("#verdict").startswith("FedHV's worst task is ")
+    assert "Uniform's" in page.inner_text("#verdict")
+    assert page.locator("#verdict-list li").count() == 2
+    assert marks(page, "trade-chart", "final") == 4
+    assert marks(page, "trade-chart", "cross") == 4
+    assert page.locator("#trade-chart svg circle").count() == 4 + 12  # means and seeds
+    assert marks(page, "bar-chart", "bar") == 8
+    assert page.locator("#bytes-chart svg").is_visible()
+    assert (
+        page.locator("#subtitle").inner_text()
+        == "22 runs, all finished · 2 settings of 2 or 5 tasks · 4 methods · 3 seeds"
+    )
+    top = page.locator("#trade-chart").bounding_box()
+    assert top["y"] + 200 < 900
+
+
+def test_the_slider_shows_the_way_there_and_play_moves_it(shown):
+    page = shown.page
+    at_end = page.locator("#trade-chart svg .final").first.get_attribute("cx")
+    assert page.inner_text("#trade-at") == "round 40 (the last)"
+    slide(page, "trade-round", 8)
+    assert page.inner_text("#trade-at") == "round 8"
+    assert page.locator("#trade-chart svg .final").first.get_attribute("cx") != at_end
+    assert "trade-round=8" in address_of(page)
+    page.click("#trade-play")
+    page.locator("#trade-at", has_text="the last").wait_for()
+    assert page.locator("#trade-chart svg .final").first.get_attribute("cx") == at_end
+    page.locator("#trade-play", has_text="Play").wait_for()
+
+
+def test_more_than_two_tasks_are_parallel_coordinates_or_any_two(shown):
+    page = shown.page
+    assert not page.locator("#trade-view").is_visible()
+    page.select_option("#setting", "five")
+    assert marks(page, "trade-chart", "axis") == 5
+    assert marks(page, "trade-chart", "method") == 4
+    page.select_option("#trade-view", "two")
+    assert marks(page, "trade-chart", "final") == 4
+    page.select_option("#trade-x", "2")
+    page.select_option("#trade-y", "4")
+    words = page.locator("#trade-chart svg text").all_text_contents()
+    assert {"c (accuracy, %)", "e (accuracy, %)"} <= set(words)
+    page.select_option("#trade-kind", "loss")
+    assert "c (loss)" in page.locator("#trade-chart svg text").all_text_contents()
+
+
+def test_ties_are_not_crowned(shown):
+    page = shown.page
+    assert page.locator(".tile").count() >= 4
+    for tile in page.locator("#highlights .tile").all():
+        crowned = tile.locator(".name").inner_text().startswith("Best")
+        assert crowned == ("best" in tile.get_attribute("class").split())
+        assert crowned == ("level" not in tile.inner_text())
+
+
+def test_charts_are_drawn(shown):
+    for chart in ("curve-chart", "report-chart", "weight-chart", "slack-chart"):
         assert shown.drawn(chart) > 500
     assert list(shown.readout("curve-chart")) == ["Uniform", "FSMGDA", "FedCMOO", "FedHV"]
-    assert shown.page.locator(".tile").count() == 4
-    assert shown.page.locator("#subtitle").inner_text().startswith("22 runs, all finished")
 
 
 def test_methods_and_seeds_can_be_switched_off_and_on(shown):
@@ -57,6 +166,7 @@ def test_methods_and_seeds_can_be_switched_off_and_on(shown):
     assert chip.get_attribute("aria-pressed") == "false"
     assert shown.drawn("curve-chart") < everything
     assert "Uniform" not in shown.readout("curve-chart")
+    assert marks(shown.page, "trade-chart", "final") == 3
     chip.click()
     assert shown.readout("curve-chart") == before
     shown.page.locator("#seeds button", has_text="seed 42").click()
@@ -65,6 +175,7 @@ def test_methods_and_seeds_can_be_switched_off_and_on(shown):
     assert "±" not in shown.readout("curve-chart")["FedHV"]  # one seed has no deviation
     shown.page.locator("#seeds button", has_text="seed 0").click()
     assert shown.page.locator("#curve-chart .empty").is_visible()
+    assert shown.page.locator("#trade-chart .empty").is_visible()
 
 
 def test_ablations_are_offered_but_not_drawn_at_first(shown):
@@ -97,13 +208,29 @@ def test_metric_task_axis_and_view_can_be_chosen(shown):
     assert shown.drawn("curve-chart") > 500
 
 
+def test_smoothing_changes_the_lines_and_not_the_values(shown):
+    values, pixels = shown.readout("curve-chart"), shown.drawn("curve-chart")
+    slide(shown.page, "smooth", 0.9)
+    assert shown.page.inner_text("#smooth-at") == "0.90"
+    assert shown.drawn("curve-chart") != pixels
+    means = {name: text.split(" ±")[0] for name, text in values.items()}
+    assert {name: text.split(" ±")[0] for name, text in shown.readout("curve-chart").items()} == means
+
+
+def test_curves_can_be_grouped_by_a_hyper_parameter(shown):
+    page = shown.page
+    for name in page.locator("#methods button[aria-pressed=false]").all_inner_texts():
+        page.locator("#methods button", has_text=name).click()
+    page.select_option("#group", "training.local_steps")
+    assert list(shown.readout("curve-chart")) == ["K = 5", "K = 10", "K = 20"]
+
+
 def test_hovering_and_arrow_keys_read_values(shown):
     page = shown.page
     place = page.locator("#curve-chart .readout th").first
     last = shown.readout("curve-chart")
     assert place.inner_text() == "last values"
-    box = page.locator("#curve-chart .u-over").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    hover(page, "curve-chart", 0.5)
     assert place.inner_text() == "Round 20"
     assert shown.readout("curve-chart") != last
     page.mouse.move(5, 5)
@@ -119,13 +246,201 @@ def test_hovering_and_arrow_keys_read_values(shown):
     assert shown.readout("curve-chart") == last
 
 
+def test_compilation_is_apart_from_the_time_of_rounds_and_shared_clocks_are_marked(one_tab, tmp_path):
+    for seed in (0, 1):
+        run = write_run(tmp_path / "study" / f"r{seed}", seed=seed)
+        machine(run, device="cuda", engine="stacked")
+        change(run, r1={"seconds": 50.0})
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    assert not page.locator("#compilation").is_visible()
+    page.select_option("#against", "seconds")
+    page.uncheck("#calibration")
+    hover(page, "curve-chart", 0.999)
+    place = page.locator("#curve-chart .readout th").first
+    assert 4 < float(place.inner_text().split()[1]) < 6
+    page.check("#compilation")
+    hover(page, "curve-chart", 0.999)
+    assert 53 < float(place.inner_text().split()[1]) < 56
+    assert "one clock" in page.inner_text("#clock")
+    assert page.locator("#run-body tr").first.inner_text().endswith("§")
+
+
+def test_nothing_is_read_out_beyond_the_end_of_a_curve(shown):
+    """FedCMOO sends more than twice as much as Uniform: at its end Uniform has long been over."""
+    page = shown.page
+    page.select_option("#against", "bytes")
+    hover(page, "curve-chart", 0.99)
+    read = shown.readout("curve-chart")
+    assert read["Uniform"] == "–"
+    assert read["FedCMOO"] != "–"
+    assert not any("204, 121, 167" in colour for colour in cursor_points(page))  # no point sticks to Uniform's end
+    hover(page, "curve-chart", 0.3)
+    assert any("204, 121, 167" in colour for colour in cursor_points(page))
+
+
+def test_zoom_has_a_visible_reset(shown):
+    page = shown.page
+    reset = page.get_by_role("button", name="Reset the zoom of Curves")
+    assert not reset.is_visible()
+    drag(page, "curve-chart", 0.25, 0.5)
+    assert reset.is_visible()
+    page.locator("#curve-chart .plot").focus()
+    page.keyboard.press("Home")
+    first = page.locator("#curve-chart .readout th").first.inner_text()
+    assert first == "Round 12"
+    page.select_option("#metric", "mean_loss")
+    assert reset.is_visible()  # the zoom survives another metric
+    reset.click()
+    assert not reset.is_visible()
+    page.keyboard.press("Home")
+    assert page.locator("#curve-chart .readout th").first.inner_text() == "Round 4"
+
+
+def test_one_cursor_reads_report_slack_and_weight(shown):
+    page = shown.page
+
+    def table():
+        rows = page.locator("#balance-body tr").all()
+        return {row.locator("td").first.inner_text().strip(): row.locator("td").all_inner_texts()[1:] for row in rows}
+
+    assert page.inner_text("#balance-place") == "round 39"
+    hover(page, "slack-chart", 0.25)
+    assert page.inner_text("#balance-place") == "round 10"
+    left = page.locator("#weight-chart .u-cursor-x, #report-chart .u-cursor-x").evaluate_all(
+        "nodes => nodes.map(node => Math.round(new DOMMatrix(getComputedStyle(node).transform).e))"
+    )
+    assert len(set(left)) == 1
+    assert left[0] > 0
+    drag(page, "report-chart", 0.5, 0.75)
+    for name in ("Reported losses", "Slacks of the reported losses", "Task weights"):
+        assert page.get_by_role("button", name=f"Reset the zoom of {name}").is_visible()
+    page.get_by_role("button", name="Reset the zoom of Task weights").click()
+    assert page.locator("#balance .tools button:visible", has_text="Reset").count() == 0
+    page.locator("#weight-chart .plot").focus()
+    page.keyboard.press("Home")
+    assert page.inner_text("#balance-place") == "round 1"
+    assert table()["clear"][0] != "–"
+
+
+def test_next_weights_are_inverse_to_slacks(one_tab, tmp_path):
+    """For FedHV the next weight times the slack is the same number for every task."""
+    run = write_run(tmp_path / "study" / "r", rounds=12)
+    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    for before, after in itertools.pairwise(records):
+        inverse = [1 / slack for slack in before["slack"]]
+        after["weights"] = [value / sum(inverse) for value in inverse]
+    (run / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    products = one_tab.page.locator("#balance-body tr td:last-child").all_inner_texts()
+    assert len(products) == 2
+    assert len(set(products)) == 1
+    assert float(products[0]) > 0
+
+
+def test_any_method_shows_its_weights_and_methods_without_slacks_none(shown):
+    shown.page.check("#balance-log")
+    assert shown.drawn("slack-chart") > 200
+    shown.page.select_option("#balance-method", "FSMGDA")
+    assert not shown.page.locator("#slack-chart").is_visible()
+    assert not shown.page.locator("#report-chart").is_visible()
+    assert shown.drawn("weight-chart") > 500
+    assert shown.page.locator("#balance-heads th").all_inner_texts() == ["Task", "Weight"]
+
+
+def test_every_chart_can_be_saved_as_svg_and_png(shown):
+    page = shown.page
+    tools = page.locator(".tools:visible").all()
+    assert len(tools) == 7
+    for each in tools:
+        name, content = saved(page, each.get_by_role("button", name="SVG").click)
+        assert name.endswith(".svg")
+        assert content.startswith(b"<svg")
+        assert "FedHV" in content.decode() or "faint" in content.decode()
+    name, content = saved(page, tools[0].get_by_role("button", name="PNG").click)
+    assert name == "trade-off-between-tasks.png"
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">I", content[16:20])[0] == 1800
+    name, content = saved(page, page.get_by_role("button", name="Save Curves as PNG").click)
+    assert content[:4] == b"\x89PNG"
+
+
+def test_the_address_holds_what_was_chosen(shown, address):
+    page = shown.page
+    page.select_option("#setting", "five")
+    page.select_option("#metric", "loss")
+    page.select_option("#task", "3")
+    page.locator("#methods button", has_text="Uniform").click()
+    slide(page, "smooth", 0.5)
+    page.click("#theme")
+    page.fill("#run-search", "fedhv")
+    kept = address_of(page)
+    values, pixels = shown.readout("curve-chart"), page.evaluate("getComputedStyle(document.body).backgroundColor")
+    shown.open(kept)
+    assert page.input_value("#setting") == "five"
+    assert page.input_value("#metric") == "loss"
+    assert page.input_value("#task") == "3"
+    assert page.input_value("#run-search") == "fedhv"
+    assert page.locator("#methods button[aria-pressed=false]").all_inner_texts() == ["Uniform"]
+    assert shown.readout("curve-chart") == values
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == pixels
+    shown.open(address + "#curves")  # a plain place is not a state
+    assert page.input_value("#metric") == "mean_accuracy"
+
+
+def test_runs_can_be_searched_sorted_and_grouped(shown):
+    page = shown.page
+    rows = page.locator("#run-body tr")
+    assert rows.count() == 22
+    page.fill("#run-search", "fedhv k=20")
+    assert page.inner_text("#run-count") == "1 of 22 runs"
+    assert rows.first.locator("td").first.inner_text() == "K20/fedhv-seed0"
+    page.fill("#run-search", "digits seed42")
+    assert rows.count() == 4
+    page.locator("#run-heads button", has_text="WorstAcc").click()
+
+    def worst():
+        return [float(text) for text in page.locator("#run-body tr td:nth-child(8)").all_inner_texts()]
+
+    assert worst() == sorted(worst(), reverse=True)
+    assert page.locator("#run-heads th[aria-sort]").get_attribute("aria-sort") == "descending"
+    page.locator("#run-heads button", has_text="WorstAcc").click()
+    assert worst() == sorted(worst())
+    page.fill("#run-search", "fedhv")
+    page.select_option("#run-group", "training.local_steps")
+    groups = page.locator("#run-body .of-group th").all_inner_texts()
+    assert groups == ["K = 5 (1)", "K = 10 (5)", "K = 20 (1)"]
+    assert "±" in page.locator("#run-body .of-group").nth(1).inner_text()
+
+
+def test_a_run_unfolds_its_configuration(shown):
+    button = shown.page.locator("#run-body .unfold").first
+    button.click()
+    assert button.get_attribute("aria-expanded") == "true"
+    assert "[setting.federation]" in shown.page.locator("#run-body pre").inner_text()
+    button.click()
+    assert shown.page.locator("#run-body pre").count() == 0
+
+
+def test_tables_follow_the_setting_or_show_all(shown):
+    page = shown.page
+    assert set(column(page, "main", 1)) == {"digits"}
+    page.select_option("#setting", "five")
+    assert set(column(page, "main", 1)) == {"five"}
+    assert page.inner_text("#about-setting").startswith("five: 5 tasks, 8 runs, 4 methods, seeds 0, 42")
+    page.select_option("#tables-scope", "all")
+    assert set(column(page, "main", 1)) == {"digits", "five"}
+
+
 def test_tables_sort_by_value_and_return_to_their_order(shown):
     given = column(shown.page, "costs", 2)
-    heading = shown.page.locator("table[data-name=costs] thead button", has_text="MB ↓").last
+    heads = shown.page.locator("table[data-name=costs] thead tr:last-child th")
+    place = [i for i, text in enumerate(heads.all_inner_texts()) if "MB" in text][-1]
+    heading = heads.nth(place).locator("button")
     heading.click()
 
     def totals():
-        return [float(text) for text in column(shown.page, "costs", 9)]
+        return [float(text) for text in column(shown.page, "costs", place + 1)]
 
     assert totals() == sorted(totals())
     head = shown.page.locator("table[data-name=costs] th[aria-sort]")
@@ -138,38 +453,39 @@ def test_tables_sort_by_value_and_return_to_their_order(shown):
 
 
 def test_the_other_setting_brings_its_tasks(shown):
-    shown.page.select_option("#setting", "five")
-    assert list(shown.readout("weight-chart")) == list("abcde")
-    assert "5 tasks" in shown.page.locator("#subtitle").inner_text()
-    shown.page.locator("#tasks-none").click()
-    assert shown.page.locator("#weight-chart .empty").is_visible()
-    shown.page.locator("#balance-tasks button", has_text="c").click()
-    assert list(shown.readout("weight-chart")) == ["c"]
+    page = shown.page
+    page.select_option("#setting", "five")
+    assert page.locator("#balance-body tr").count() == 5
+    page.locator("#tasks-none").click()
+    assert page.locator("#weight-chart .empty").is_visible()
+    page.locator("#balance-tasks button", has_text="c").click()
+    assert page.locator("#balance-body td:first-child").all_inner_texts() == ["c"]
 
 
-def test_slacks_show_the_floor_and_methods_without_slacks_none(shown):
-    shown.page.check("#slack-log")
-    assert shown.readout("slack-chart")["floor"] == "1.00e-6"
-    shown.page.select_option("#balance-method", "FSMGDA")
-    assert not shown.page.locator("#slack-chart").is_visible()
-    assert shown.drawn("weight-chart") > 500
+def test_figures_are_linked(shown):
+    links = shown.page.locator("#figure-list a").evaluate_all("nodes => nodes.map(node => node.getAttribute('href'))")
+    assert links == [f"figures/{name}.{kind}" for name in ("digits-curves", "five-radar") for kind in ("png", "pdf")]
 
 
-def test_configurations_unfold_and_data_can_be_saved(shown):
-    run = shown.page.locator("#run-list details").first
-    run.locator("summary").click()
-    assert "[setting.federation]" in run.locator("pre").inner_text()
-    with shown.page.expect_download() as saved:
-        shown.page.click("#download-csv")
-    rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text(encoding="utf-8"))))
-    assert saved.value.suggested_filename == "study.csv"
-    one = [row for row in rows if row["run"] == "fedhv-seed0" and row["round"] == "40" and row["task"] == "faint"]
-    assert len(one) == 1
-    assert float(one[0]["accuracy"]) > 50
-    assert float(one[0]["slack"]) > 0
-    with shown.page.expect_download() as saved:
-        shown.page.click("#download-json")
-    assert json.loads(saved.value.path().read_text(encoding="utf-8"))["title"] == "study"
+def test_rates_stand_beside_runs_and_methods(shown):
+    page = shown.page
+    heads = page.locator("#run-heads th").all_inner_texts()
+    place = next(i for i, text in enumerate(heads) if text.startswith("Rates"))
+    assert set(page.locator(f"#run-body tr td:nth-child({place + 1})").all_inner_texts()) == {"1.2/0.3"}
+    assert "1.2/0.3" in page.locator("#methods button").first.get_attribute("title")
+
+
+def test_saved_data_have_every_round(shown):
+    name, content = saved(shown.page, lambda: shown.page.click("#download-csv"))
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    assert name == "study.csv"
+    mine = [row for row in rows if row["run"] == "fedhv-seed0" and row["task"] == "faint"]
+    assert [row["round"] for row in mine] == [str(t) for t in range(1, 41)]
+    assert float(mine[-1]["accuracy"]) > 50
+    assert float(mine[-1]["slack"]) + float(mine[-1]["report"]) == pytest.approx(2.45, abs=1e-3)
+    assert mine[0]["accuracy"] == ""
+    name, content = saved(shown.page, lambda: shown.page.click("#download-json"))
+    assert json.loads(content)["title"] == "study"
 
 
 def test_the_theme_follows_the_system_and_can_be_changed(tab, address):
@@ -184,6 +500,7 @@ def test_the_theme_follows_the_system_and_can_be_changed(tab, address):
     assert paper(light) == dark_paper
     assert light.page.inner_text("#theme") == "Light"
     assert light.drawn("curve-chart") > 500
+    assert "theme=dark" in address_of(light.page)
     dark.page.emulate_media(media="print")
     dark.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert paper(dark) == "rgb(255, 255, 255)"
@@ -193,20 +510,51 @@ def test_the_theme_follows_the_system_and_can_be_changed(tab, address):
     assert paper(dark) == dark_paper
 
 
+def test_paper_gets_whole_charts_with_names(shown):
+    page = shown.page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    try:
+        for chart in ("curve-chart", "weight-chart", "slack-chart", "report-chart"):
+            drawing = page.locator(f"#{chart} .paper svg")
+            assert drawing.is_visible()
+            assert drawing.bounding_box()["width"] <= 700
+            assert not page.locator(f"#{chart} .plot").is_visible()
+        names = page.locator("#curve-chart .paper svg text").all_text_contents()
+        assert {"Uniform", "FSMGDA", "FedCMOO", "FedHV"} <= set(names)
+        assert {"clear", "faint"} <= set(page.locator("#weight-chart .paper svg text").all_text_contents())
+        for chart in ("trade-chart", "bar-chart", "bytes-chart"):
+            assert page.locator(f"#{chart} svg").bounding_box()["width"] <= 700
+    finally:
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.emulate_media(media="screen")
+
+
 def test_a_phone_needs_no_sideways_scrolling(tab, address):
-    shown = tab(address, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 360
+    shown = tab(address, viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert shown.drawn("curve-chart") > 300
-    box = shown.page.locator("#curve-chart canvas").first.bounding_box()
-    assert box["x"] + box["width"] <= 360
+    for chart in ("curve-chart canvas", "trade-chart svg", "bar-chart svg"):
+        box = shown.page.locator(f"#{chart}").first.bounding_box()
+        assert box["x"] + box["width"] <= 390
 
 
 def test_everything_can_be_reached_by_keyboard(shown):
     reached = set()
-    for _ in range(70):
+    for _ in range(80):
         shown.page.keyboard.press("Tab")
         reached.add(shown.page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert {"metric", "against", "view", "log", "theme", "download-csv", "plot", "scroll", "balance-method"} <= reached
+    assert {"metric", "against", "view", "log", "smooth", "theme", "download-csv", "plot", "small", "trade-round",
+            "trade-play", "balance-method"} <= reached  # fmt: skip
+
+
+def test_links_to_sections_keep_the_state(shown):
+    page = shown.page
+    page.select_option("#metric", "mean_loss")
+    page.locator("nav a", has_text="Weights").click()
+    assert "metric=mean_loss" in address_of(page)
+    assert page.evaluate("document.activeElement.id") == "balance"
+    assert page.evaluate("scrollY") > 300
 
 
 def test_names_that_look_like_code_are_shown_as_text(tab, tmp_path):
@@ -216,7 +564,7 @@ def test_names_that_look_like_code_are_shown_as_text(tab, tmp_path):
         write_run(folder / SCRIPT / method, method=method, setting=SCRIPT, tasks=(SCRIPT, IMAGE))
     (write_run(folder / IMAGE) / "config.toml").write_text("no configuration")
     shown = tab(write_page(tmp_path / "index.html", folder))
-    assert SCRIPT in shown.page.inner_text("#run-list")
+    assert SCRIPT in shown.page.inner_text("#run-body")
     assert hidden in shown.page.inner_text("#methods")
     assert SCRIPT in shown.page.inner_text("#balance-tasks")
     assert IMAGE in shown.page.inner_text("#notes")
@@ -226,16 +574,19 @@ def test_names_that_look_like_code_are_shown_as_text(tab, tmp_path):
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_odd_studies_open_and_say_what_is_missing(tab, tmp_path, what):
-    shown = tab(write_page(tmp_path / "index.html", write_odd(tmp_path / "study", what)))
-    notes = shown.page.locator("#notes").inner_text()
+def test_odd_studies_open_and_say_what_is_missing(one_tab, tmp_path, what):
+    one_tab.complaints.clear()
+    one_tab.open(write_page(tmp_path / "index.html", write_odd(tmp_path / "study", what)))
+    page = one_tab.page
+    notes = page.locator("#notes").inner_text()
     assert ODD[what] is None or ODD[what] in notes
-    assert shown.page.locator("#missing").is_visible() == (ODD[what] is not None)
+    assert page.locator("#missing").is_visible() == (ODD[what] is not None)
     if what == "nothing yet":
-        assert shown.page.locator("#curve-chart .empty").is_visible()
+        assert page.locator("#curve-chart .empty").is_visible()
     else:
-        assert shown.drawn("curve-chart") > 300
+        assert one_tab.drawn("curve-chart") > 300
     if what == "forty tasks":
-        assert len(shown.readout("weight-chart")) == 8
-        shown.page.click("#tasks-all")
-        assert len(shown.readout("weight-chart")) == 40
+        assert page.locator("#balance-body tr").count() == 8
+        page.click("#tasks-all")
+        assert page.locator("#balance-body tr").count() == 40
+    assert one_tab.complaints == []

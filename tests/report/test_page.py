@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fedhv.report import page, read_study
+from fedhv.report.packing import unpacked
 from fedhv.report.page import SCRIPTS
 from fedhv.report.payload import payload, thinning
 from fedhv.report.study import make_study
@@ -24,7 +25,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 def data_of(text):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    return unpacked(re.search(r'<script type="application/gzip" id="data">(.*?)</script>', text, re.S)[1])
 
 
 def test_nothing_is_loaded_from_anywhere(tmp_path):
@@ -166,10 +167,18 @@ def test_a_page_of_twelve_runs_and_500_rounds_is_below_three_megabytes(tmp_path,
     )
     text = page(study)
     assert len(text.encode()) < 3_000_000
-    thinned = any("every" in note and "round" in note for note in data_of(text)["notes"])
-    assert thinned == (thinning(study) > 1)
+    assert data_of(text)["thinned"] == thinning(study) == 1
     last = data_of(text)["settings"][0]["runs"][0]
     assert last["evaluated"][-1] == last["round"][-1] == 500
+
+
+def test_a_study_that_does_not_fit_in_is_thinned_and_says_so_outside_the_warnings(tmp_path, monkeypatch):
+    study = read_study([write_study(tmp_path, rounds=12)])
+    monkeypatch.setattr("fedhv.report.payload.thinning", lambda _: 3)
+    made = payload(study)
+    assert made["thinned"] == 3
+    assert made["notes"] == []
+    assert made["settings"][0]["runs"][0]["round"] == [3, 6, 9, 12]
 
 
 def write_odd(folder, what):

@@ -15,6 +15,7 @@ from fedhv.problem.labels import holding
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.report import read_study, tables
+from fedhv.report.payload import payload
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import override_setting
 from fedhv.runs.resolve import resolve, setting_of
@@ -131,6 +132,11 @@ def test_folder_diagnosis_and_report_know_of_missing_labels(tmp_path):
     counts = [sum(each.labels[i] for each in held) for i in range(3)]
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["labels"] == counts
+    assert summary["client_labels"] == [[each.examples, *each.labels] for each in held]
+    assert result.summary.client_labels == tuple(map(tuple, summary["client_labels"]))
+    labels = payload(read_study([tmp_path / "study"]))["settings"][0]["labels"]
+    assert labels["clients"] == [list(each.labels) for each in held]
+    assert labels["sizes"] == [each.examples for each in held]
     gone = [sum(i in record.get("absent", []) for record in result.history) for i in range(3)]
     assert summary["absent_rounds"] == {str(i): n for i, n in enumerate(gone) if n}
 
@@ -149,7 +155,7 @@ def test_folder_diagnosis_and_report_know_of_missing_labels(tmp_path):
 def test_complete_runs_say_nothing_of_labels(tmp_path, setting_file):
     fedhv.run(str(setting_file), Uniform(), rounds=2, out=tmp_path / "study" / "run")
     summary = json.loads((tmp_path / "study" / "run" / "summary.json").read_text())
-    assert not {"labels", "absent_rounds"} & set(summary)
+    assert not {"labels", "client_labels", "absent_rounds"} & set(summary)
     assert not [each for each in tables(read_study([tmp_path / "study"])) if each.name == "labels"]
 
 

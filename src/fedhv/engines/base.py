@@ -15,7 +15,7 @@ from torch import Tensor
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.engines.repeatable import Repeatable
-from fedhv.problem.labels import labels_at
+from fedhv.problem.labels import holding, labels_at
 from fedhv.problem.metrics import lower_is_better, measure
 from fedhv.problem.parameters import arithmetic_device
 from fedhv.problem.problem import Examples, Problem
@@ -79,6 +79,14 @@ class Engine(ABC):
         """How many of the clients' examples are labelled, for every task; None where all are."""
         problem = self.problem
         return None if problem.train.labelled is None else labels_at(problem, problem.clients.indices)
+
+    def client_labels(self) -> list[tuple[int, ...]]:
+        """For every client its number of examples, then of labels for every task; empty where all are labelled."""
+        problem = self.problem
+        if problem.train.labelled is None:
+            return []
+        found = [holding(problem, k) for k in range(len(problem.clients))]
+        return [(each.examples, *each.of(len(problem.tasks))) for each in found]
 
     @property
     def interruptible(self) -> bool:

@@ -107,6 +107,13 @@ class Nodes(Engine):
             return None
         return tuple(map(sum, zip(*(each.of(self.layout.tasks) for each in held), strict=True)))
 
+    def client_labels(self) -> list[tuple[int, ...]]:
+        """For every node its number of examples, then of labels for every task; empty where all are labelled."""
+        if self._roster is None or self.labels() is None:
+            return []
+        held = [self._roster.holdings[k] for k in sorted(self._roster.holdings)]
+        return [(each.examples, *each.of(self.layout.tasks)) for each in held]
+
     def ask(self, call: Call) -> Replies:
         """The cohort's valid replies that arrive in time."""
         messages = self.messages(call)

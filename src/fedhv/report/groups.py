@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedhv.methods import METHODS
@@ -90,12 +90,28 @@ class SettingStudy:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What was found beside the runs.
+
+    Attributes:
+        fronts: Each as its file has it, reduced to what the page shows.
+        paper: One entry per number of the paper: ours, the paper's, and whether they agree.
+        notes: Files that cannot be used.
+    """
+
+    fronts: tuple[dict[str, Any], ...] = ()
+    paper: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class StudyData:
     """The data of a report."""
 
     title: str
     settings: tuple[SettingStudy, ...]
     notes: tuple[str, ...]
+    beside: Beside = field(default_factory=Beside)
 
     @property
     def runs(self) -> tuple[RunData, ...]:

@@ -4,33 +4,58 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from fedhv.report import render
 from fedhv.report.escape import html_text
 from fedhv.report.groups import StudyData
+from fedhv.report.packing import packed
 from fedhv.report.payload import payload
 from fedhv.report.tables import tables
 
-SCRIPTS = ("elements.js", "series.js", "chart.js", "tables.js", "download.js", "views.js", "live.js", "page.js")
-"""The scripts of the page, in the order in which they are joined."""
+SCRIPTS = (
+    "state.js",
+    "elements.js",
+    "unpack.js",
+    "svg.js",
+    "lines.js",
+    "download.js",
+    "export.js",
+    "picture.js",
+    "chart.js",
+    "series.js",
+    "tradeoff.js",
+    "bars.js",
+    "overview.js",
+    "balance.js",
+    "tables.js",
+    "runs.js",
+    "cards.js",
+    "federation.js",
+    "clients.js",
+    "front.js",
+    "paper.js",
+    "views.js",
+    "live.js",
+    "page.js",
+)
+"""In the order in which they are concatenated."""
 GENERATOR = '<meta name="generator" content="fedhv'
 """A file that starts with this is a report page and may be replaced."""
 
 
-def page(study: StudyData, live: bool = False) -> str:
+def page(study: StudyData, live: bool = False, figures: Sequence[str] = ()) -> str:
     """The page of a study as HTML.
 
     Args:
         study: The study.
         live: Whether the page requests new data from its own server. Otherwise it makes no connection.
+        figures: The names of figures in the folder `figures` beside the page, which it links to.
     """
-    made = payload(study)
+    made = payload(study, figures)
     script, style = _script(), _asset("uPlot.min.css") + _asset("page.css")
     values = {
         "policy": _policy(script, style, live),
@@ -39,17 +64,11 @@ def page(study: StudyData, live: bool = False) -> str:
         "style": style,
         "static": "".join(f"<h3>{html_text(table.title)}</h3>{render.html(table)}" for table in tables(study)[:2]),
         "licence": html_text_lines(_asset("uPlot.LICENSE")),
-        "data": script_json(made | {"live": live}),
+        "data": packed(made | {"live": live}),
         "script": script,
     }
     # One pass over the template: placeholders inside a value must not be replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
-
-
-def script_json(value: Mapping[str, Any]) -> str:
-    """JSON that is safe inside a script element: no `<` can end it or start a comment."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def html_text_lines(text: str) -> str:

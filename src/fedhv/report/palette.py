@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedhv.report.groups import StudyData, method_rank
@@ -54,11 +54,21 @@ def styles(study: StudyData) -> dict[str, Style]:
     found = {label: METHOD_STYLES[method] for label, method in plain.items() if method in METHOD_STYLES}
     rest = sorted({g.label: (method_rank(g.method), len(g.variant)) for g in groups if g.label not in found}.items(),
                   key=lambda item: (item[1], item[0]))  # fmt: skip
-    looks = _other_styles()
+    looks = spare_styles()
     return found | {label: looks[i % len(looks)] for i, (label, _) in enumerate(rest)}
 
 
-def _other_styles() -> list[Style]:
+def front_styles(methods: Sequence[str]) -> list[Style]:
+    """A style for every method of a front; a method that is there twice has its own style once."""
+    spare, used, found = iter(spare_styles()), set(), []
+    for method in methods:
+        own = method in METHOD_STYLES and method not in used
+        found.append(METHOD_STYLES[method] if own else next(spare))
+        used.add(method)
+    return found
+
+
+def spare_styles() -> list[Style]:
     """Every pair of colour and dash but the reserved ones, those of unreserved colours first; neighbours differ."""
     reserved = {(style.colour, style.dash) for style in METHOD_STYLES.values()}
     pairs = [

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedhv.problem.skew import Skew
+from fedhv.report.attendance import Attendance
+from fedhv.report.incidents import Incidents
 from fedhv.report.rounds import Evaluations, Rounds, from_summary, read_rounds
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, REFERENCE, SUMMARY, Run, read_run
@@ -35,6 +37,10 @@ class RunData:
         evaluations: Accuracies and losses.
         reference: FedHV's reference, if it could be read.
         notes: Errors in its files.
+        incidents: Floor hits, refused replies and the like.
+        attendance: Who took part, where the history has it.
+        over_clients: Scores at the clients, where they evaluate models.
+        client_labels: For every client its number of examples, then of labels per task; empty like `labels`.
         labels: The number of labelled training examples per task; empty if all are labelled or it is unknown.
         skew: The label skew over clients per task; empty if it is unknown.
     """
@@ -49,6 +55,15 @@ class RunData:
     notes: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     skew: tuple[Skew, ...] = ()
+    incidents: Incidents = field(default_factory=Incidents)
+    attendance: Attendance | None = None
+    over_clients: tuple[dict[str, Any], ...] = ()
+    client_labels: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def examples(self) -> int | None:
+        """The number of training examples of all clients, where it is known."""
+        return sum(row[0] for row in self.client_labels) or None
 
     @property
     def setting(self) -> str:
@@ -199,6 +214,10 @@ def _read(name: str, folder: Path) -> RunData | str:
         notes=(*notes, *records.notes),
         labels=() if summary is None else summary.labels,
         skew=() if summary is None else summary.skew,
+        incidents=records.incidents,
+        attendance=records.attendance,
+        over_clients=records.over_clients,
+        client_labels=() if summary is None else summary.client_labels,
     )
 
 

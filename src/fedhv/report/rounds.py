@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedhv.protocol.evaluation import AGGREGATES
+from fedhv.report.attendance import Attendance, attendance
+from fedhv.report.incidents import Incidents
+from fedhv.report.overclients import over_clients
 from fedhv.runs.history import NAME, NotARound, lines
 from fedhv.runs.summary import Summary
 from fedhv.simulation.record import Round
@@ -48,13 +52,14 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Rounds:
-    """T rounds: numbers from 1, weights and slacks (T, m), and the costs of each round; NaN if unknown.
+    """T rounds: numbers from 1, weights, reports and slacks (T, m), and the costs of each round; NaN if unknown.
 
     `absent` (T, m) is 1 where no client of the cohort had labels of a task.
     """
 
     number: Array
     weights: Array
+    report: Array
     slack: Array
     floored: Array
     down: Array
@@ -74,12 +79,25 @@ class Rounds:
 
 @dataclass(frozen=True)
 class HistoryRecords:
-    """The content of a history file: tasks, rounds, evaluations, and notes on errors."""
+    """The content of a history file.
+
+    Attributes:
+        tasks: Their names.
+        rounds: Weights, slacks and costs.
+        evaluations: Accuracies and losses.
+        notes: Errors in the file.
+        incidents: Floor hits, refused replies and the like.
+        attendance: Who took part, where the history has it.
+        over_clients: Scores at the clients, where they evaluate models.
+    """
 
     tasks: tuple[str, ...]
     rounds: Rounds
     evaluations: Evaluations
     notes: tuple[str, ...]
+    incidents: Incidents = field(default_factory=Incidents)
+    attendance: Attendance | None = None
+    over_clients: tuple[dict[str, Any], ...] = ()
 
 
 def read_rounds(folder: Path) -> HistoryRecords:
@@ -112,7 +130,13 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
         return values if values.shape[1] == m else np.full((len(values), m), math.nan)
 
     return (
-        replace(rounds, weights=wide(rounds.weights), slack=wide(rounds.slack), absent=wide(rounds.absent)),
+        replace(
+            rounds,
+            weights=wide(rounds.weights),
+            report=wide(rounds.report),
+            slack=wide(rounds.slack),
+            absent=wide(rounds.absent),
+        ),
         replace(evaluations, accuracy=wide(evaluations.accuracy), loss=wide(evaluations.loss)),
     )
 
@@ -168,12 +192,15 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
             for name in AGGREGATES
         },
     )
+    diverged = None
     if not all(np.isfinite(values).all() for values in (evaluations.loss, evaluations.accuracy)):
         bad = evaluations.round[~np.isfinite(evaluations.loss + evaluations.accuracy).all(axis=1)]
-        notes.append(f"its evaluation is not finite from round {bad[0]} on")
+        diverged = int(bad[0])
+        notes.append(f"its evaluation is not finite from round {diverged} on")
     arrays = Rounds(
         number=np.array([round.number for round in rounds], dtype=np.int64),
         weights=matrix([round.weights for round in rounds]),
+        report=matrix([round.report for round in rounds]),
         slack=matrix([round.slack for round in rounds]),
         floored=column(lambda round: round.floored or 0),
         down=column(lambda round: round.downlink_bytes),
@@ -182,7 +209,15 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
         seconds=column(lambda round: round.seconds),
         absent=matrix([[float(i in round.absent) for i in range(m)] for round in rounds]),
     )
-    return HistoryRecords(tasks, arrays, evaluations, tuple(notes))
+    return HistoryRecords(
+        tasks,
+        arrays,
+        evaluations,
+        tuple(notes),
+        Incidents.of(rounds, diverged),
+        attendance(rounds),
+        over_clients(rounds, tasks),
+    )
 
 
 def _count(n: int, noun: str) -> str:

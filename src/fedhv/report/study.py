@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedhv.report.beside import read_beside
 from fedhv.report.gaps import gaps
 from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank, setting_rank
 from fedhv.report.reading import Reader, RunData, unique_titles
@@ -18,7 +19,9 @@ def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> S
     """The finished and unfinished runs below some folders. A `reader` caches files that have not changed."""
     places = [Path(folder) for folder in folders]
     runs, notes = (reader or Reader(places)).read()
-    return make_study(", ".join(unique_titles(places).values()), runs, notes)
+    beside = read_beside(places)
+    study = make_study(", ".join(unique_titles(places).values()), runs, (*notes, *beside.notes))
+    return replace(study, beside=beside)
 
 
 def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> StudyData:

@@ -74,7 +74,7 @@ def write_report(
     made = tables(study)
     drawn, notes = _figures(study, target, jobs, data) if figures else ([], [])
     files = [*_tables(study, made, target), *drawn, target / PAGE]
-    write_atomic(target / PAGE, page(study))
+    write_atomic(target / PAGE, page(study, figures=[path.stem for path in drawn if path.suffix == ".png"]))
     return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes))
 
 

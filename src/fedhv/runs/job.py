@@ -436,6 +436,7 @@ class Execution:
             rounds=played,
             reference=job.reference,
             labels=self.engine.labels(),
+            client_labels=self.engine.client_labels(),
             final=evaluation,
             selected=selected,
             loss_units=loss_units(job.problem),

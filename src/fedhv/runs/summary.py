@@ -84,6 +84,8 @@ class Summary(Evaluation):
         labels: How many training examples are labelled, for every task; empty where all are.
         loss_units: The unit of every task's loss (`scale`); empty where losses are as they are.
         skew: The label skew over clients, for every task; empty where the examples are elsewhere.
+        client_labels: For every client its number of examples, then of labels for every task; empty where all are
+            labelled or clients live elsewhere.
         absent_rounds: In how many rounds no client of the cohort had labels of a task, by the task's number.
         reference: FedHV's.
         min_report_slack: The smallest slack of any report.
@@ -107,6 +109,7 @@ class Summary(Evaluation):
     labels: tuple[int, ...] = ()
     loss_units: tuple[float, ...] = ()
     skew: tuple[Skew, ...] = ()
+    client_labels: tuple[tuple[int, ...], ...] = ()
     absent_rounds: Mapping[int, int] = field(default_factory=dict)
     reference: tuple[float, ...] | None = None
     min_report_slack: float | None = None
@@ -141,6 +144,7 @@ class Summary(Evaluation):
             labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
             loss_units=found.numbers("loss_units") if "loss_units" in found else (),
             skew=_skew(found.object("label_skew")) if "label_skew" in found else (),
+            client_labels=_counts(found.but(())),
             absent_rounds=_absent(found.object("absent_rounds")) if "absent_rounds" in found else {},
             reference=found.numbers("reference") if "reference" in found else None,
             min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
@@ -168,6 +172,7 @@ class Summary(Evaluation):
             **({"labels": list(self.labels)} if self.labels else {}),
             **({"loss_units": list(self.loss_units)} if self.loss_units else {}),
             **({"label_skew": _skew_tables(self.skew)} if self.skew else {}),
+            **({"client_labels": [list(row) for row in self.client_labels]} if self.client_labels else {}),
             **({"absent_rounds": {str(i): n for i, n in self.absent_rounds.items()}} if self.absent_rounds else {}),
             "reference": None if self.reference is None else list(self.reference),
             "min_report_slack": self.min_report_slack,
@@ -230,6 +235,7 @@ def summarise(
     rounds: Sequence[Round],
     reference: Reference | None,
     labels: Sequence[int] | None = None,
+    client_labels: Sequence[Sequence[int]] = (),
     final: Evaluation | None,
     selected: Selected | None = None,
     loss_units: Sequence[float] = (),
@@ -258,6 +264,7 @@ def summarise(
         labels=tuple(labels or ()),
         loss_units=tuple(loss_units),
         skew=tuple(skew),
+        client_labels=tuple(tuple(row) for row in client_labels),
         absent_rounds=dict(sorted(Counter(task for round in rounds for task in round.absent).items())),
         reference=reference.values if reference else None,
         min_report_slack=min(slack) if slack else None,
@@ -342,6 +349,14 @@ def _skew_tables(skew: Sequence[Skew]) -> dict[str, list[float]]:
 
 def _skew(fields: Fields) -> tuple[Skew, ...]:
     return tuple(map(Skew, fields.numbers("found"), fields.numbers("random")))
+
+
+def _counts(found: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    rows = found.get("client_labels", [])
+    known = isinstance(rows, list) and all(isinstance(row, list) for row in rows)
+    if not known or not all(type(n) is int for row in rows for n in row):
+        raise ValueError("`client_labels` should be a list of whole numbers for every client")
+    return tuple(tuple(row) for row in rows)
 
 
 def _absent(found: Fields) -> dict[int, int]:

@@ -1,7 +1,11 @@
 // The data of the page as files: nothing is fetched, the browser saves what the page holds.
 
 function save(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
+  saveBlob(name, new Blob([text], { type }));
+}
+
+function saveBlob(name, blob) {
+  const url = URL.createObjectURL(blob);
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
@@ -17,7 +21,7 @@ function csvField(value) {
 // One line for every run, round and task; evaluations are empty in rounds without one.
 function asCsv(data) {
   const metrics = data.metrics.map((metric) => metric.key);
-  const lines = [["setting", "run", "method", "seed", "round", "bytes", "seconds", ...metrics, "task", "accuracy", "loss", "weight", "slack"].join(",")];
+  const lines = [["setting", "run", "method", "seed", "round", "bytes", "seconds", ...metrics, "task", "accuracy", "loss", "weight", "slack", "report"].join(",")];
   for (const setting of data.settings) {
     for (const run of setting.runs) {
       const rounds = [...new Set([...run.round, ...run.evaluated])].sort((a, b) => a - b);
@@ -25,14 +29,14 @@ function asCsv(data) {
       const atEvaluation = new Map(run.evaluated.map((round, i) => [round, i]));
       const columns = setting.tasks.map((_, task) => ({
         accuracy: column(run.accuracy, task, run.evaluated.length), loss: column(run.loss, task, run.evaluated.length),
-        weights: column(run.weights, task, run.round.length), slack: column(run.slack, task, run.round.length),
+        weights: column(run.weights, task, run.round.length), slack: column(run.slack, task, run.round.length), report: reportOf(run, task),
       }));
       for (const round of rounds) {
         const t = atRound.get(round), e = atEvaluation.get(round);
         const ofRun = [setting.name, run.name, run.method, run.seed, round, run.bytes[e], run.seconds[e], ...metrics.map((key) => run[key][e])];
         setting.tasks.forEach((task, i) => {
           const c = columns[i];
-          lines.push([...ofRun, task, c.accuracy?.[e], c.loss?.[e], c.weights?.[t], c.slack?.[t]].map(csvField).join(","));
+          lines.push([...ofRun, task, c.accuracy?.[e], c.loss?.[e], c.weights?.[t], c.slack?.[t], c.report?.[t]].map(csvField).join(","));
         });
       }
     }

@@ -25,31 +25,60 @@ function swatch(style) {
   return svg;
 }
 
-// Replace the options of a select and keep what was chosen if it is still there.
+// A name beside its piece of a curve.
+function named(label, style) {
+  return el("span", { class: "who" }, swatch(style), el("span", { text: label }));
+}
+
+// Replace the options of a select and keep what was chosen if it is still there; options that are the same stay as they are.
 function fill(select, options) {
-  const chosen = select.value;
-  select.replaceChildren(...options.map(([value, text]) => el("option", { value, text })));
-  if (options.some(([value]) => value === chosen)) select.value = chosen;
+  const same = options.length === select.options.length && options.every(([value, text], i) => select.options[i].value === value && select.options[i].text === text);
+  const chosen = wanted.get(select.id) ?? select.value;
+  if (!same) select.replaceChildren(...options.map(([value, text]) => el("option", { value, text })));
+  if (options.some(([value]) => value === chosen)) {
+    select.value = chosen;
+    wanted.delete(select.id);
+  }
 }
 
 // A row of buttons that switch things on and off; `off` is the set of what is switched off.
 function chips(box, items, off, changed) {
-  const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  box.replaceChildren(
-    ...items.map(({ key, label, style }) =>
-      el("button", {
-        type: "button",
-        "data-key": key,
-        "aria-pressed": String(!off.has(key)),
-        onclick: () => {
-          off.has(key) ? off.delete(key) : off.add(key);
-          changed();
-        },
-      }, style ? swatch(style) : null, el("span", { text: label })),
-    ),
-  );
+  keyed(box, items, ({ key }) => key, ({ key }) => el("button", {
+    type: "button",
+    "data-key": key,
+    onclick: () => {
+      const [set, act] = box.chips;
+      set.has(key) ? set.delete(key) : set.add(key);
+      act();
+    },
+  }), (button, { key, label, style, hint }) => {
+    button.setAttribute("aria-pressed", String(!off.has(key)));
+    if (hint) button.title = hint;
+    button.replaceChildren(...(style ? [swatch(style)] : []), el("span", { text: label }));
+  });
+  box.chips = [off, changed];
   box.hidden = items.length < 2;
-  if (focused !== null) [...box.children].find((chip) => chip.dataset.key === focused)?.focus();
+}
+
+// Children with keys: those that are still there stay, with their focus, and are only brought up to date.
+function keyed(box, items, keyOf, make, update) {
+  const there = new Map([...box.children].map((node) => [node.dataset.key, node]));
+  const nodes = items.map((item) => {
+    const key = String(keyOf(item));
+    const node = there.get(key) ?? make(item);
+    node.dataset.key = key;
+    update(node, item);
+    return node;
+  });
+  if (nodes.length !== box.children.length || nodes.some((node, i) => node !== box.children[i])) {
+    const focused = box.contains(document.activeElement) ? document.activeElement : null;
+    box.replaceChildren(...nodes);
+    if (focused?.isConnected) focused.focus();
+  }
+}
+
+function plural(n, noun) {
+  return `${n} ${noun}${n === 1 ? "" : "s"}`;
 }
 
 // Numbers as people read them: thousands of millions as powers of ten, the rest with sensible digits.
@@ -77,4 +106,11 @@ function unitOf(kind, largest) {
   if (!UNITS[kind]) return [1, ""];
   const enough = kind === "seconds" ? 3 : 1;
   return UNITS[kind].find(([size]) => largest >= enough * size) ?? UNITS[kind].at(-1);
+}
+
+// An amount in the unit that suits it: 1.24 GB, 3 min.
+function amount(kind, value) {
+  if (value === null || value === undefined) return "–";
+  const [size, unit] = unitOf(kind, value);
+  return `${shown(value / size, 3)} ${unit}`;
 }

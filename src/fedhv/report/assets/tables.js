@@ -1,41 +1,56 @@
 // Tables whose headings sort: first click the better end first, second click the other, third the given order.
 
-function sortableTable(table, remembered) {
-  const order = remembered.get(table.name) ?? { column: -1, direction: 0 };
-  remembered.set(table.name, order);
-  const heads = [];
-  const body = el("tbody");
-
-  function sort(i) {
-    const better = table.columns[i].higher === true ? -1 : 1;
-    if (order.column !== i) Object.assign(order, { column: i, direction: better });
-    else if (order.direction === better) order.direction = -better;
-    else Object.assign(order, { column: -1, direction: 0 });
-    show();
+class SortableTable {
+  constructor(part, remembered) {
+    Object.assign(this, { part, remembered, columns: "" });
+    this.title = el("h3");
+    this.caption = el("p", { class: "quiet" });
+    this.head = el("thead");
+    this.body = el("tbody");
+    this.grid = el("table", {}, this.head, this.body);
+    // A region that scrolls sideways has to be reachable by keyboard.
+    this.region = el("div", { class: "scroll", tabindex: 0, role: "region" }, this.grid);
+    part.append(this.title, this.region, this.caption);
   }
 
-  function show() {
+  show(table) {
+    this.table = table;
+    if (!this.remembered.has(table.name)) this.remembered.set(table.name, { column: -1, direction: 0 });
+    this.order = this.remembered.get(table.name);
+    this.title.textContent = table.title;
+    this.caption.textContent = table.caption;
+    this.grid.dataset.name = table.name;
+    this.region.setAttribute("aria-label", table.title);
+    const columns = JSON.stringify(table.columns);
+    if (columns !== this.columns) {
+      this.columns = columns;
+      this.heads = table.columns.map(({ heading, numeric }, i) => el("th", { scope: "col", class: numeric ? null : "word" }, el("button", { type: "button", text: heading, onclick: () => this.sort(i) })));
+      this.head.replaceChildren(...[groupRow(table.columns), el("tr", {}, ...this.heads)].filter(Boolean));
+    }
+    this.rows();
+  }
+
+  sort(i) {
+    const better = this.table.columns[i].higher === true ? -1 : 1;
+    if (this.order.column !== i) Object.assign(this.order, { column: i, direction: better });
+    else if (this.order.direction === better) this.order.direction = -better;
+    else Object.assign(this.order, { column: -1, direction: 0 });
+    this.rows();
+  }
+
+  rows() {
+    const { table, order } = this;
     const rows = [...table.rows];
-    if (order.column >= 0) rows.sort((a, b) => compare(a[order.column], b[order.column], order.direction));
-    body.replaceChildren(...rows.map((row) => el("tr", {}, ...row.map((cell, i) => el("td", {
+    if (order.column >= 0 && order.column < table.columns.length) rows.sort((a, b) => compare(a[order.column], b[order.column], order.direction));
+    this.body.replaceChildren(...rows.map((row) => el("tr", {}, ...row.map((cell, i) => el("td", {
       text: cell.t,
       class: [table.columns[i].numeric ? "" : "word", cell.r ? `rank${cell.r}` : ""].join(" ").trim() || null,
     })))));
-    heads.forEach((head, i) => {
+    this.heads.forEach((head, i) => {
       const state = { 1: "ascending", "-1": "descending" }[order.column === i ? order.direction : 0];
       state ? head.setAttribute("aria-sort", state) : head.removeAttribute("aria-sort");
     });
   }
-
-  table.columns.forEach((columnOf, i) => {
-    const button = el("button", { type: "button", text: columnOf.heading, onclick: () => sort(i) });
-    heads.push(el("th", { scope: "col", class: columnOf.numeric ? null : "word" }, button));
-  });
-  const head = el("thead", {}, groupRow(table.columns), el("tr", {}, ...heads));
-  show();
-  // A region that scrolls sideways has to be reachable by keyboard.
-  const region = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, el("table", { "data-name": table.name }, head, body));
-  return el("div", {}, el("h3", { text: table.title }), region, el("p", { class: "quiet", text: table.caption }));
 }
 
 // A line above the headings for columns that belong together.
@@ -45,7 +60,7 @@ function groupRow(columns) {
   for (const { group } of columns) {
     const last = cells.at(-1);
     if (last && last.textContent === group) last.colSpan += 1;
-    else cells.push(el("th", { class: "group", text: group, scope: "colgroup" }));
+    else cells.push(group ? el("th", { class: "group", text: group, scope: "colgroup" }) : el("td", { class: "group" }));
   }
   return el("tr", {}, ...cells);
 }

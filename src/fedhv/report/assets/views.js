@@ -1,30 +1,35 @@
-// The sections of the page, each drawn from the data and what the user chose.
+// The head of the page, the tiles of the best, and the curves, each drawn from the data and what the user chose.
 
 function showHeader(data, setting) {
   const runs = data.settings.flatMap((each) => each.runs);
-  const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
-  const seeds = new Set(runs.map((run) => run.seed)).size;
-  const done = runs.filter((run) => run.state === "finished").length;
-  const state = done === runs.length ? "all finished" : `${done} finished`;
+  const distinct = (values) => new Set(values).size;
+  const done = runs.filter((run) => run.finished).length;
+  const m = [...new Set(data.settings.map((each) => each.tasks.length))].sort((a, b) => a - b);
+  const tasks = m.length > 1 ? ` of ${m.slice(0, -1).join(", ")} or ${m.at(-1)} tasks` : m.length ? ` of ${plural(m[0], "task")}` : "";
   byId("subtitle").textContent = [
-    `${count(runs.length, "run")}, ${state}`, count(data.settings.length, "setting"),
-    setting ? count(setting.series.filter((series) => series.compared).length, "method") : null,
-    count(seeds, "seed"), setting ? count(setting.tasks.length, "task") : null,
-  ].filter(Boolean).join(" · ");
+    `${plural(runs.length, "run")}, ${done === runs.length ? "all finished" : `${done} finished`}`,
+    `${plural(data.settings.length, "setting")}${tasks}`,
+    plural(distinct(runs.map((run) => run.method)), "method"), plural(distinct(runs.map((run) => run.seed)), "seed"),
+  ].join(" · ");
+  const variants = setting ? setting.series.length - distinct(setting.series.map((series) => series.method)) : 0;
+  byId("about-setting").hidden = data.settings.length < 2 || !setting;
+  byId("about-setting").textContent = setting ? `${setting.name}: ${plural(setting.tasks.length, "task")}, ${plural(setting.runs.length, "run")}, ${plural(distinct(setting.series.map((series) => series.method)), "method")}${variants ? ` and ${plural(variants, "variant")}` : ""}, seeds ${[...new Set(setting.runs.map((run) => run.seed))].sort((a, b) => a - b).join(", ")}` : "";
   byId("missing").hidden = !data.notes.length;
   byId("notes").replaceChildren(...data.notes.map((text) => el("li", { text })));
   byId("setting-box").hidden = data.settings.length < 2;
   fill(byId("setting"), data.settings.map((each) => [each.name, each.name]));
+  byId("figures").hidden = !data.figures.length;
+  byId("figure-list").replaceChildren(...data.figures.map((name) => el("li", {}, el("a", { href: `figures/${encodeURIComponent(name)}.png`, text: name }), " (", el("a", { href: `figures/${encodeURIComponent(name)}.pdf`, text: "PDF", "aria-label": `${name} as PDF` }), ")")));
 }
 
 function showHighlights(setting) {
   const style = new Map(setting.series.map((series) => [series.label, series]));
   byId("highlights").replaceChildren(
     ...setting.highlights.map((tile) =>
-      el("div", { class: "tile" },
-        el("div", { class: "name", text: `Best ${tile.title.toLowerCase()}` }),
+      el("div", { class: tile.clear ? "tile best" : "tile" },
+        el("div", { class: "name", text: `${tile.clear ? "Best" : tile.word} ${tile.title.toLowerCase()}` }),
         el("div", { class: "value", text: tile.value }),
-        el("div", { class: "who" }, swatch(style.get(tile.label)), el("span", { text: tile.label })),
+        named(tile.label, style.get(tile.label)),
         el("div", { class: "quiet", text: tile.note })),
     ),
   );
@@ -37,9 +42,18 @@ function showCurveControls(data, setting, choice, changed) {
   fill(byId("task"), setting.tasks.map((task, i) => [String(i), task]));
   fill(byId("against"), [["round", "Rounds"], ["bytes", "Bytes sent"], ["seconds", "Seconds"]]);
   fill(byId("view"), [["mean", "Mean ± deviation"], ["runs", "Every run"]]);
+  fill(byId("group"), [["method", "method"], ...setting.hyper.map(({ key, title }) => [key, title])]);
+  byId("group-box").hidden = !setting.hyper.length;
   byId("task-box").hidden = !["accuracy", "loss"].includes(byId("metric").value);
   byId("calibration-box").hidden = byId("against").value === "round";
-  chips(byId("methods"), setting.series.map((series) => ({ key: series.label, label: series.label, style: series })), choice.methodsOff, changed);
+  byId("compilation-box").hidden = byId("against").value !== "seconds" || !setting.runs.some((run) => run.compilation);
+  byId("smooth-at").textContent = Number(byId("smooth").value) ? Number(byId("smooth").value).toFixed(2) : "off";
+  const shared = byId("against").value === "seconds" && setting.runs.some((run) => run.shared);
+  byId("clock").hidden = !shared;
+  byId("thinned").hidden = data.thinned < 2;
+  byId("thinned").textContent = `Curves and saved data have every ${data.thinned}th round, since all would not fit into a page; tables and figures use all of them.`;
+  byId("download-csv").title = data.thinned < 2 ? "Every round of every run on this page, one line for each task" : `Every ${data.thinned}th round of every run, one line for each task`;
+  chips(byId("methods"), setting.series.map((series) => ({ key: series.label, label: series.label, style: series, hint: `learning rates (server/local): ${series.rates}` })), choice.methodsOff, changed);
   const seeds = [...new Set(setting.runs.map((run) => run.seed))].sort((a, b) => a - b);
   chips(byId("seeds"), seeds.map((seed) => ({ key: String(seed), label: `seed ${seed}` })), choice.seedsOff, changed);
 }
@@ -49,8 +63,11 @@ function readCurveControls(choice) {
   choice.task = Number(byId("task").value) || 0;
   choice.against = byId("against").value;
   choice.view = byId("view").value;
+  choice.group = byId("group").value;
+  choice.smooth = Number(byId("smooth").value);
   choice.log = byId("log").checked;
   choice.calibration = byId("calibration").checked;
+  choice.compilation = byId("compilation").checked;
 }
 
 function drawCurves(chart, data, setting, choice) {
@@ -67,63 +84,14 @@ function drawCurves(chart, data, setting, choice) {
   });
 }
 
-// The method whose weights are worth looking at first: the one with slacks, else the first that adapts them.
-function balanceOptions(setting) {
-  const rank = (series) => {
-    const runs = series.runs.map((i) => setting.runs[i]);
-    if (runs.some((run) => run.slack)) return 0;
-    return runs.some((run) => run.weights?.some(Array.isArray)) ? 1 : 2;
-  };
-  return setting.series
-    .map((series, i) => [series, rank(series), i])
-    .filter(([series]) => series.runs.some((i) => setting.runs[i].weights))
-    .sort((a, b) => a[1] - b[1] || a[2] - b[2])
-    .map(([series]) => series);
-}
-
-function showBalance(weights, slack, setting, choice, changed) {
-  const options = balanceOptions(setting);
-  byId("balance").hidden = !options.length;
-  if (!options.length) return;
-  fill(byId("balance-method"), options.map((series) => [series.label, series.label]));
-  const series = options.find((each) => each.label === byId("balance-method").value) ?? options[0];
-  chips(byId("balance-tasks"), setting.tasks.map((task, i) => ({ key: task, label: task, style: setting.taskStyles[i] })), choice.tasksOff, changed);
-  weights.draw({ curves: taskCurves(setting, series, "weights", choice), xTitle: "Round", xKind: "round", yTitle: "Weight", digits: setting.tasks.length > 10 ? 4 : 3, log: false });
-  const hasSlack = series.runs.some((i) => setting.runs[i].slack);
-  byId("slack-box").hidden = byId("slack-log-box").hidden = !hasSlack;
-  const log = byId("slack-log").checked;
-  const lines = log && typeof series.floor === "number" ? [{ label: "floor", value: series.floor }] : [];
-  slack.draw({ curves: hasSlack ? taskCurves(setting, series, "slack", choice) : [], xTitle: "Round", xKind: "round", yTitle: "Slack", digits: 3, log, lines });
-}
-
-// With many tasks only those whose weights differ most are switched on at first.
-function firstTasksOff(setting, most = 8) {
-  if (setting.tasks.length <= 12) return new Set();
-  const run = setting.runs.find((each) => each.slack) ?? setting.runs[0];
-  const last = setting.tasks.map((task, i) => [task, column(run.weights, i, run.round.length)?.at(-1) ?? 0]);
-  last.sort((a, b) => b[1] - a[1]);
-  const shownTasks = new Set([...last.slice(0, most / 2), ...last.slice(-most / 2)].map(([task]) => task));
-  return new Set(setting.tasks.filter((task) => !shownTasks.has(task)));
-}
-
-function showTables(data, remembered) {
-  byId("tables").hidden = !data.tables.length;
-  byId("table-list").replaceChildren(...data.tables.map((table) => sortableTable(table, remembered)));
-}
-
-function showRuns(data, opened) {
-  byId("runs").hidden = !data.settings.length;
-  byId("run-list").replaceChildren(
-    ...data.settings.flatMap((setting) =>
-      setting.runs.map((run) => {
-        const key = `${setting.name}/${run.name}`;
-        const about = ` · ${setting.name}, ${run.method}, seed ${run.seed}, ${run.state}`;
-        const details = el("details", { open: opened.has(key) },
-          el("summary", {}, el("b", { text: run.name }), el("span", { class: "state", text: about })),
-          el("pre", { text: run.config }));
-        details.addEventListener("toggle", () => (details.open ? opened.add(key) : opened.delete(key)));
-        return details;
-      }),
-    ),
-  );
+function showTables(data, setting, remembered) {
+  const several = data.settings.length > 1;
+  fill(byId("tables-scope"), [["setting", "the chosen setting"], ["all", "all settings"]]);
+  byId("tables-scope-box").hidden = !several;
+  const shownTables = several && byId("tables-scope").value === "all" ? data.tables : setting?.tables ?? [];
+  byId("tables").hidden = !shownTables.length;
+  keyed(byId("table-list"), shownTables, (table) => table.name, () => el("div"), (part, table) => {
+    part.table ??= new SortableTable(part, remembered);
+    part.table.show(table);
+  });
 }

@@ -1,0 +1,71 @@
+// Fronts from front.json: every method's points along its preferences or its knob, beside each other in one plane.
+
+const frontChart = new Picture(byId("front-chart"), "Fronts of methods", frontSvg, "Nothing to draw: switch on a method.");
+const frontsOff = new Map(); // methods that are switched off, by front
+
+function showFronts(data, setting, changed) {
+  const front = data.fronts.find((each) => each.setting === setting?.name) ?? (setting ? null : data.fronts[0]);
+  byId("front").hidden = !front;
+  if (!front) return;
+  const tasks = front.tasks.map((task, i) => [String(i), task]);
+  fill(byId("front-kind"), [["scores", "Accuracy"], ["losses", "Test loss"]]);
+  fill(byId("front-x"), tasks);
+  fill(byId("front-y"), [...tasks.slice(1), ...tasks.slice(0, 1)]);
+  byId("front-x-box").hidden = byId("front-y-box").hidden = front.tasks.length < 3;
+  const kind = byId("front-kind").value, two = [Number(byId("front-x").value), Number(byId("front-y").value)];
+  if (!frontsOff.has(front.setting)) frontsOff.set(front.setting, new Set());
+  const off = frontsOff.get(front.setting);
+  chips(byId("front-methods"), front.methods.map((each) => ({ key: each.label, label: each.label, style: each.style })), off, changed);
+  const methods = front.methods.filter((each) => !off.has(each.label));
+  frontChart.draw({ methods, kind, two, names: front.tasks, higher: kind === "scores", empty: !methods.length });
+  const space = kind === "scores" ? "score" : "loss";
+  byId("front-body").replaceChildren(...front.methods.map((each) => {
+    const volume = each.hypervolume[space];
+    const interval = volume.low === null || volume.low === undefined ? "" : ` (${shown(volume.low)} to ${shown(volume.high)})`;
+    const beaten = front.dominated.filter((one) => one.space === space && one.method === each.label).map((one) => `${one.dominated} of ${one.points} by ${one.by}`);
+    return el("tr", {}, el("td", { class: "word" }, named(each.label, each.style)), el("td", { class: "word", text: each.over ?? "one point" }), el("td", { text: String(new Set(each.points.map(({ value }) => JSON.stringify(value))).size) }), el("td", { text: shown(volume.mean) + interval }), el("td", { class: "word", text: beaten.join("; ") || "–" }));
+  }));
+  byId("front-pairs").replaceChildren(...front.differences.filter((pair) => pair[space]).map((pair) => {
+    const { mean: middle, low, high } = pair[space];
+    const [one, other] = pair.methods;
+    const clear = low !== null && low !== undefined && (low > 0 || high < 0);
+    const range = low === null || low === undefined ? "one seed, no interval" : `95 % interval ${shown(low)} to ${shown(high)}`;
+    return el("li", { text: clear ? `The hypervolume of ${middle > 0 ? one : other} is larger than that of ${middle > 0 ? other : one} by ${shown(Math.abs(middle))} (${range}).` : `The hypervolumes of ${one} and ${other} are not told apart: difference ${shown(middle)} (${range}).` });
+  }));
+}
+
+// The means over seeds of a method's points, in the order of their values.
+function frontMeans(method, kind) {
+  const found = new Map();
+  for (const point of method.points) {
+    const key = JSON.stringify(point.value);
+    found.set(key, [...(found.get(key) ?? []), point]);
+  }
+  return [...found.values()].map((points) => ({ value: points[0].value, values: points[0][kind].map((_, i) => mean(points.map((point) => point[kind][i]))) }));
+}
+
+function frontSvg(what, width, colours) {
+  const [i, j] = what.two;
+  const names = what.methods.map(({ label, style }) => ({ label, style }));
+  const height = Math.min(460, Math.max(300, width * 0.6)), foot = legendHeight(names, width - 76);
+  const picture = canvas(width, height + foot, `Fronts of ${what.methods.map((each) => each.label).join(", ")}: ${what.names[j]} against ${what.names[i]}`);
+  const box = { left: 66, right: width - 14, top: 14, bottom: height - 46 };
+  const reach = (task) => what.methods.flatMap((each) => each.points.map((point) => point[what.kind][task]));
+  const x = scale(roomFor(reach(i), 0.06), [box.left, box.right]), y = scale(roomFor(reach(j), 0.06), [box.bottom, box.top]);
+  const unit = what.higher ? "accuracy, %" : "test loss";
+  picture.append(axes(x, y, box, { x: `${what.names[i]} (${unit})`, y: `${what.names[j]} (${unit})` }, colours));
+  for (const each of what.methods) {
+    const means = frontMeans(each, what.kind), colour = each.style.colour;
+    for (const point of each.points) picture.append(svg("circle", { class: "seed", cx: x(point[what.kind][i]).toFixed(1), cy: y(point[what.kind][j]).toFixed(1), r: 2.4, fill: colour, "fill-opacity": 0.4 }));
+    const best = nonDominated(means.map(({ values }) => [values[i], values[j]]), what.higher);
+    const front = means.filter((_, k) => best[k]).sort((a, b) => a.values[i] - b.values[i]);
+    if (front.length > 1) picture.append(svg("path", { class: "front", d: `M${front.map(({ values }) => `${x(values[i]).toFixed(1)} ${y(values[j]).toFixed(1)}`).join("L")}`, fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": each.style.dash.join(" ") || null }));
+    means.forEach(({ value, values }, k) => {
+      const text = `${each.label}${value === null ? "" : `, ${each.over} ${[].concat(value).map((v) => (typeof v === "number" ? shown(v, 3) : v)).join(" / ")}`}: ${what.names[i]} ${fixed(values[i], 2)}, ${what.names[j]} ${fixed(values[j], 2)}`;
+      picture.append(svg("circle", { class: "point", cx: x(values[i]).toFixed(1), cy: y(values[j]).toFixed(1), r: each.over ? 5 : 7, fill: best[k] ? colour : colours.paper, stroke: colour, "stroke-width": 2 }, svg("title", { text })));
+    });
+  }
+  picture.append(svg("text", { x: what.higher ? box.right - 8 : box.left + 8, y: what.higher ? box.top + 14 : box.bottom - 8, text: what.higher ? "better ↗" : "↙ better", fill: colours.quiet, "text-anchor": what.higher ? "end" : "start" }));
+  picture.append(legend(names, box.left, height + 4, width - 76, colours).group);
+  return picture;
+}

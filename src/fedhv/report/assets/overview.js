@@ -1,0 +1,78 @@
+// The first screen: the verdict, the trade-off with its slider, bars for every task, and accuracy against bytes.
+
+const tradeoff = new Picture(byId("trade-chart"), "Trade-off between tasks", tradeoffSvg);
+const taskBars = new Picture(byId("bar-chart"), "Final value of every task", barsSvg);
+const bytesChart = new Picture(byId("bytes-chart"), "Accuracy against bytes sent", (what, width, colours) => linesSvg(what, width, 230, colours));
+
+function showVerdict(setting) {
+  const [first, ...others] = setting.verdicts;
+  byId("verdict").hidden = !first;
+  byId("verdict").textContent = first?.text ?? "";
+  byId("verdict-more").hidden = !others.length;
+  byId("verdict-list").replaceChildren(...others.map(({ text }) => el("li", { text })));
+  byId("rates").textContent = setting.rates;
+  byId("rates").hidden = !setting.rates;
+}
+
+function lastRound(setting) {
+  return Math.max(0, ...setting.runs.map((run) => run.evaluated.at(-1) ?? 0));
+}
+
+// The slider stays at the end while runs go on, unless it was moved.
+function showSlider(setting) {
+  const slider = byId("trade-round"), last = lastRound(setting);
+  const atEnd = Number(slider.value) >= Number(slider.max);
+  const step = Math.max(1, Math.min(...setting.runs.map((run) => run.evaluated[0] ?? 1)));
+  Object.assign(slider, { min: Math.min(step, last), max: last, step: 1 });
+  slider.dataset.default = String(last);
+  if (wanted.has("trade-round")) {
+    slider.value = wanted.get("trade-round");
+    wanted.delete("trade-round");
+  } else if (atEnd) slider.value = last;
+  byId("trade-at").textContent = Number(slider.value) >= last ? `round ${last} (the last)` : `round ${slider.value}`;
+  return Number(slider.value);
+}
+
+function showOverview(data, setting, choice) {
+  showVerdict(setting);
+  const m = setting.tasks.length, tasks = setting.tasks.map((task, i) => [String(i), task]);
+  fill(byId("trade-kind"), [["accuracy", "Accuracy"], ["loss", "Loss"]]);
+  fill(byId("trade-view"), [["all", "All tasks"], ["two", "Two tasks"]]);
+  fill(byId("trade-x"), tasks);
+  fill(byId("trade-y"), [...tasks.slice(1), ...tasks.slice(0, 1)]);
+  const kind = byId("trade-kind").value, parallel = m < 2 || (m > 2 && byId("trade-view").value === "all");
+  byId("trade-view-box").hidden = m < 3;
+  byId("trade-x-box").hidden = byId("trade-y-box").hidden = parallel || m < 3;
+  const round = showSlider(setting);
+  const points = standings(setting, choice, kind, round), finals = standings(setting, choice, kind, lastRound(setting));
+  const unit = kind === "accuracy" ? "accuracy, %" : "loss", higher = kind === "accuracy";
+  const chosen = m === 2 ? [0, 1] : [Number(byId("trade-x").value), Number(byId("trade-y").value)];
+  byId("trade-about").textContent = parallel
+    ? "Thick lines are means over seeds with one sample deviation, thin ones are seeds. A method is faint where another is at least as good in every task."
+    : "Large points are means over seeds with one sample deviation, small ones are seeds, smoothed lines the way there. Methods that no other beats in both tasks are joined.";
+  tradeoff.draw({ points, finals, names: setting.tasks, tasks: chosen, unit, higher, parallel, empty: !points.length });
+  taskBars.draw({ points, names: setting.tasks, unit, higher, digits: higher ? 1 : 3, empty: !points.length });
+  const curves = curvesOf(setting, { ...choice, metric: "worst_accuracy", against: "bytes", view: "mean", calibration: true, smooth: 0, group: "method" });
+  bytesChart.draw({ curves, xTitle: "Sent, calibration included", xKind: "bytes", yTitle: "Worst-task accuracy (%)", key: "bytes", name: "Worst-task accuracy against bytes sent", empty: !curves.length });
+}
+
+// Plays the rounds, about four seconds from first to last; a second press stops.
+let playing = null;
+
+function playRounds(changed) {
+  const slider = byId("trade-round"), button = byId("trade-play");
+  const stop = () => {
+    clearInterval(playing);
+    playing = null;
+    button.textContent = "Play";
+  };
+  if (playing) return stop();
+  if (Number(slider.value) >= Number(slider.max)) slider.value = slider.min;
+  button.textContent = "Stop";
+  const stride = Math.max(1, Math.ceil((slider.max - slider.min) / 50));
+  playing = setInterval(() => {
+    slider.value = Number(slider.value) + stride;
+    changed();
+    if (Number(slider.value) >= Number(slider.max)) stop();
+  }, 80);
+}

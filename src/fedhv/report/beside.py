@@ -1,0 +1,90 @@
+"""Files beside runs that the page shows too: fronts, and the comparison of a reproduction with the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedhv.report.agreement import TABLES, read_reproduction
+from fedhv.report.groups import Beside
+from fedhv.support.errors import InputError
+from fedhv.support.jsonfile import read_object
+from fedhv.support.numbers import is_number
+
+FRONT = "front.json"
+
+
+def read_beside(folders: Sequence[Path]) -> Beside:
+    """The files in the given folders and one level below."""
+    fronts, paper, notes = [], [], []
+    for folder in folders:
+        for path in sorted({folder / FRONT, *folder.glob(f"*/{FRONT}")}):
+            if path.is_file() and not path.is_symlink():
+                try:
+                    fronts.append(_front(read_object(path)))
+                except (InputError, KeyError, TypeError, ValueError):
+                    notes.append(f"{path.relative_to(folder)} is left out: it is not a front")
+        found, wrong = read_reproduction(folder / TABLES)
+        paper += found
+        notes += wrong
+    return Beside(tuple(fronts), tuple(paper), tuple(notes))
+
+
+def _front(found: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = [str(task) for task in found["tasks"]]
+    return {
+        "setting": str(found["setting"]),
+        "tasks": tasks,
+        "methods": [_method(each, len(tasks)) for each in found["methods"]],
+        "differences": [_difference(each) for each in found.get("differences", ())],
+        "dominated": [
+            {
+                **{key: str(each[key]) for key in ("space", "method", "by")},
+                **{key: int(each[key]) for key in ("dominated", "points")},
+            }
+            for each in found.get("dominated", ())
+        ],
+    }
+
+
+def _method(found: Mapping[str, Any], m: int) -> dict[str, Any]:
+    points = [
+        {
+            "value": each.get("value"),
+            "seed": int(each["seed"]),
+            "scores": _numbers(each["scores"], m),
+            "losses": _numbers(each["losses"], m),
+        }
+        for each in found["points"]
+    ]
+    volumes = {space: _interval(each) for space, each in found["hypervolume"].items()}
+    over = found.get("over")
+    return {
+        "label": str(found["label"]),
+        "method": str(found["method"]),
+        "over": None if over is None else str(over),
+        "points": points,
+        "hypervolume": volumes,
+    }
+
+
+def _difference(found: Mapping[str, Any]) -> dict[str, Any]:
+    spaces = {space: _interval(each) for space, each in found.items() if isinstance(each, Mapping)}
+    return {"methods": [str(name) for name in found["methods"]], **spaces}
+
+
+def _interval(found: Mapping[str, Any]) -> dict[str, float | None]:
+    return {key: _number(found.get(key)) for key in ("mean", "low", "high")}
+
+
+def _numbers(values: Any, count: int) -> list[float]:
+    found = [_number(value) for value in values]
+    if len(found) != count or None in found:
+        raise ValueError("numbers are missing")
+    return [value for value in found if value is not None]
+
+
+def _number(value: Any) -> float | None:
+    return float(f"{value:.6g}") if is_number(value) and math.isfinite(value) else None

@@ -1,0 +1,92 @@
+"""Fronts and the paper's numbers beside runs: read where they are, left out with a note where they are not usable."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedhv.report import read_study
+from fedhv.report.agreement import welch
+from fedhv.report.payload import payload
+from report.studies import write_run
+
+HEADS = "setting,method,metric,ours_mean,ours_std,ours_runs,paper_mean,paper_std,difference,ours_rank,paper_rank"
+
+
+def front(points=3, tasks=("clear", "faint")):
+    """A front as `fedhv front` writes it."""
+
+    def method(name, over, shift):
+        made = [
+            {"value": [k / points, 1 - k / points] if over else None, "seed": seed, "run": f"{name}/{k}",
+             "scores": [90 + k + shift + seed / 9 for _ in tasks][:1] + [80 - k + shift for _ in tasks][1:],
+             "losses": [0.3 - k / 50 for _ in tasks], "training_losses": None, "weights": [0.5 for _ in tasks],
+             "nondominated": True}
+            for k in range(points if over else 1) for seed in (0, 1)
+        ]  # fmt: skip
+        volume = {"mean": 7000 + shift, "low": 6900 + shift, "high": 7100 + shift, "by_seed": {}}
+        return {"label": name, "method": name, "over": over, "points": made, "attainment": [],
+                "hypervolume": {"score": volume, "loss": volume}}  # fmt: skip
+
+    pair = {"methods": ["fedhv", "fixed"], "score": {"mean": 12.0, "low": 3.0, "high": 21.0},
+            "loss": {"mean": 0.1, "low": -0.2, "high": 0.4}}  # fmt: skip
+    beaten = [{"space": "score", "method": "uniform", "by": "fedhv", "dominated": 1, "points": 1}]
+    return {"version": 1, "setting": "digits", "tasks": list(tasks), "rounds": 12, "seeds": [0, 1],
+            "reference": {"score": 0.0, "loss": 3.0}, "differences": [pair], "dominated": beaten,
+            "methods": [method("fedhv", "preferences", 0), method("fixed", "weights", -1),
+                        method("uniform", None, -2)]}  # fmt: skip
+
+
+def test_a_front_beside_runs_is_on_the_page(tmp_path):
+    write_run(tmp_path / "r")
+    (tmp_path / "front.json").write_text(json.dumps(front()))
+    (found,) = payload(read_study([tmp_path]))["fronts"]
+    assert [method["label"] for method in found["methods"]] == ["fedhv", "fixed", "uniform"]
+    assert len({json.dumps(method["style"]) for method in found["methods"]}) == 3
+    assert found["methods"][0]["points"][0]["scores"] == [90.0, 80.0]
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "no json", '{"setting": "a", "tasks": ["x"], "methods": [{}]}'])
+def test_what_is_no_front_is_left_out_with_a_note(tmp_path, text):
+    write_run(tmp_path / "r")
+    (tmp_path / "front.json").write_text(text)
+    study = read_study([tmp_path])
+    assert study.beside.fronts == ()
+    assert any("front.json is left out" in note for note in study.notes)
+
+
+def test_welchs_interval_by_hand():
+    # s² / n = 0.03 and 0.01; four degrees would be for equal deviations, here 3.2: t = 3.0717.
+    low, middle, high = welch((90.0, 0.3, 3), (91.0, 0.173205080757, 3))
+    assert middle == -1.0
+    assert high - middle == pytest.approx(3.0717 * 0.2, abs=1e-3)
+    assert middle - low == pytest.approx(high - middle)
+
+
+def test_numbers_of_a_reproduction_agree_or_differ_by_their_intervals(tmp_path):
+    write_run(tmp_path / "r")
+    (tmp_path / "tables").mkdir()
+    rows = [
+        "digits,fedhv,mean_accuracy,90.1,0.2,3,90.0,0.2,0.1,1,1",
+        "digits,uniform,mean_accuracy,92.0,0.1,3,90.0,0.1,2.0,1,1",
+        "digits,fsmgda,mean_loss,0.10,0.01,3,0.20,0.01,-0.1,1,1",
+        "digits,fedcmoo,mean_accuracy,90.0,,1,90.0,0.1,0,1,1",
+        "digits,other,mean_accuracy,,,,90.0,0.1,,,",
+    ]
+    (tmp_path / "tables" / "main.csv").write_text("\n".join([HEADS, *rows]) + "\n")
+    found = payload(read_study([tmp_path]))["paper"]
+    assert [(entry["competitor"], entry["agreement"]) for entry in found] == [
+        ("FedHV", "agree"), ("Uniform", "above"), ("FSMGDA", "below"), ("FedCMOO", "unknown")
+    ]  # fmt: skip
+    assert found[0]["ours"] == "90.10 ± 0.20"
+    assert found[2]["difference"] == "−0.100"
+
+
+def test_other_tables_are_no_reproduction(tmp_path):
+    write_run(tmp_path / "r")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "main.csv").write_text("Setting,Method\na,b\n")
+    study = read_study([tmp_path])
+    assert study.beside.paper == ()
+    assert study.notes == read_study([tmp_path / "r"]).notes

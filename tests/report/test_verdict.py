@@ -1,0 +1,61 @@
+"""The verdict and the tiles: intervals decide, a tie is not crowned, one seed decides nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedhv.report import read_study
+from fedhv.report.verdict import highlights, verdicts
+from report.studies import write_fixed, write_run
+
+
+def write_pairs(folder, fedhv, uniform):
+    """Two methods with three seeds; each has (clear, faint) accuracies for every seed."""
+    for method, runs in (("fedhv", fedhv), ("uniform", uniform)):
+        for seed, pair in enumerate(runs):
+            write_fixed(folder / f"{method}-seed{seed}", method, seed, pair, [1 - value / 100 for value in pair])
+    return read_study([folder]).settings[0]
+
+
+@pytest.fixture
+def clear(tmp_path):
+    return write_pairs(tmp_path, [(90, 80), (91, 81.2), (90.5, 80.4)], [(91.2, 78), (92.4, 79.3), (91.8, 78.6)])
+
+
+def test_a_clear_difference_is_stated_with_its_interval_and_who_pays(clear):
+    (verdict,) = verdicts(clear)
+    assert verdict["against"] == "Uniform"
+    # Differences of the worst task 2.0, 1.9, 1.8: 1.9 ± 4.303 · 0.1/√3; of the other −1.2, −1.4, −1.3.
+    assert verdict["text"] == (
+        "FedHV's worst task is 1.9 points better than Uniform's (1.7 to 2.1, 3 seeds); clear pays 1.3 (1.1 to 1.5)."
+    )
+
+
+def test_a_difference_that_seeds_explain_is_level(tmp_path):
+    setting = write_pairs(tmp_path, [(90, 80), (91, 78), (90, 81)], [(90, 79), (91, 80), (90, 79.5)])
+    (verdict,) = verdicts(setting)
+    assert "is level with Uniform's" in verdict["text"]
+    assert "no task is clearly worse" in verdict["text"]
+    worst = next(tile for tile in highlights(setting) if tile["title"] == "Worst-task accuracy")
+    assert (worst["label"], worst["clear"]) == ("FedHV", False)
+    assert worst["note"].startswith("level with Uniform")
+
+
+def test_the_best_is_crowned_where_every_interval_excludes_zero(clear):
+    tiles = {tile["title"]: tile for tile in highlights(clear)}
+    assert tiles["Worst-task accuracy"]["clear"]
+    assert tiles["Worst-task accuracy"]["note"] == "ahead of Uniform by 1.65 to 2.15 points"
+    assert tiles["Mean loss"]["word"] == "Lowest"
+
+
+def test_one_seed_crowns_nobody(tmp_path):
+    for method in ("fedhv", "uniform"):
+        write_run(tmp_path / method, method=method)
+    setting = read_study([tmp_path]).settings[0]
+    assert not any(tile["clear"] for tile in highlights(setting))
+    assert "One seed has no interval" in verdicts(setting)[0]["text"]
+
+
+def test_one_method_has_no_verdict(tmp_path):
+    write_run(tmp_path / "only")
+    assert verdicts(read_study([tmp_path]).settings[0]) == []
