@@ -14,6 +14,7 @@ from rich.console import Console
 
 import fedhv
 from fedhv.report import progress
+from fedhv.report.notebook import NotebookBars
 from fedhv.runs.config import ARGUMENTS, Setting, as_overrides, keywords
 
 OPTIONS = {"participants": 3, "local_steps": 1, "batch_size": 4, "quiet": True}
@@ -160,7 +161,7 @@ def test_without_a_folder_a_study_is_kept_in_memory():
     (run,) = study
     assert (study.folder, run.folder, len(run.rounds)) == (None, None, 2)
     assert set(run.state_dict) == set(fedhv.run(everything_random(), "uniform", rounds=1, **OPTIONS).state_dict)
-    with pytest.raises(fedhv.InputError, match=r"Give `fedhv.compare` a folder with `out`"):
+    with pytest.raises(fedhv.InputError, match=r"Set `out` of `fedhv\.compare`"):
         study.report()
 
 
@@ -170,10 +171,7 @@ def test_progress_is_shown_in_a_terminal_and_a_notebook_and_nowhere_else(monkeyp
     assert isinstance(progress.shown(), progress.RunBars)
     assert type(progress.shown(quiet=True)) is fedhv.Observer
     monkeypatch.setattr(progress, "Console", lambda **options: Console(force_jupyter=True, **options))
-    monkeypatch.setattr(progress, "find_spec", lambda name: None)
-    assert isinstance(progress.shown(), progress.Lines)
-    monkeypatch.setattr(progress, "find_spec", lambda name: object())
-    assert isinstance(progress.shown(), progress.RunBars)
+    assert isinstance(progress.shown(), NotebookBars)
 
 
 def test_nothing_is_printed_where_the_output_is_no_terminal(capfd):

@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from waiting import HANG, wait_until
+
+import fedhv
 
 PROGRAM = """
 import os, sys, time
@@ -155,3 +158,18 @@ def test_an_exception_that_does_not_survive_a_pipe_is_said_all_the_same(tmp_path
     program.write_text(ODD)
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.strip() == "Odd: this and that True", done.stderr
+
+
+def test_a_script_without_a_main_guard_is_refused_with_the_remedy(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import fedhv\n"
+        "fedhv.compare('digits', ['uniform', 'fsmgda'], [0], rounds=1, jobs=2, participants=2, local_steps=1)\n"
+    )
+    source = str(Path(fedhv.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True
+    )
+    last = done.stderr.splitlines()[-1]
+    assert 'Put its calls under `if __name__ == "__main__":`' in last
+    assert done.stderr.count("Traceback") == 1

@@ -6,14 +6,18 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from rich.console import Console
 
 from fedhv.report.summaries import comparison_table
 from fedhv.report.writing import write_report
+from fedhv.runs.plot import plot_runs
 from fedhv.runs.record import Run
 from fedhv.support.errors import FedHVError, InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH = 140
 """The width, in characters, of a table that is not printed on a terminal."""
@@ -46,6 +50,10 @@ class Study(Sequence[Run]):
     def table(self, width: int = WIDTH) -> str:
         """Mean ± sample standard deviation over seeds, as printed by `fedhv compare`."""
         return "\n".join(line.rstrip() for line in self._printed(width).export_text().splitlines())
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: every task's score and weight against the round, one line per method."""
+        return plot_runs(self.runs)
 
     def to_frame(self) -> Any:
         """A pandas data frame with one row per run: results per task, and costs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich import progress as bars
@@ -202,8 +201,10 @@ def shown(quiet: bool = False) -> Observer:
     output = Console()
     if quiet:
         return Observer()
-    if output.is_jupyter:  # bars need a widget there
-        return RunBars(output) if find_spec("ipywidgets") else Lines(output)
+    if output.is_jupyter:
+        from fedhv.report.notebook import NotebookBars
+
+        return NotebookBars()
     return RunBars(Console(stderr=True)) if sys.stdout is not None and sys.stdout.isatty() else Observer()
 
 
@@ -252,11 +253,16 @@ def incidents(round: Round | None) -> str:
 
 
 def _line(text: str, round: Round | None) -> str:
-    return f"{text}, {_describe(round)}" if round is not None else text  # nothing before the first evaluation
+    return f"{text}, {describe(round)}" if round is not None else text  # nothing before the first evaluation
 
 
-def _describe(round: Round | None) -> str:
+def describe(round: Round | None) -> str:
+    """Scores, weights and incidents of an evaluated round; empty before the first evaluation."""
     if round is None or round.evaluation is None:
         return ""
-    text = _accuracy(round.evaluation)
-    return f"{text}  w {_weights(round.weights)}{incidents(round)}"
+    return run_text(_accuracy(round.evaluation), round)
+
+
+def run_text(scores: str, round: Round) -> str:
+    """The last scores of a run with the weights and incidents of a round."""
+    return f"{scores}  w {_weights(round.weights)}{incidents(round)}"

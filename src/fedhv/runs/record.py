@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -18,6 +18,7 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.checkpoint import has_checkpoint
 from fedhv.runs.defaults import BASELINES
 from fedhv.runs.history import read_history
+from fedhv.runs.plot import plot_run
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.sections import Evaluating
 from fedhv.runs.summary import RATES, Summary
@@ -26,6 +27,9 @@ from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import read_object
 from fedhv.support.numbers import is_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONFIG, SUMMARY, REFERENCE, MODEL = "config.toml", "summary.json", "reference.toml", "model.safetensors"
 
@@ -153,6 +157,10 @@ class Run:
         kept = InMemory(self.summary, self.rounds, model, self.reference)
         return Run(self.config, None, kept, self.problem)
 
+    def plot(self) -> Figure:
+        """A matplotlib figure: the score and the weight of every task against the round. Notebooks show it."""
+        return plot_run(self)
+
     def table(self, *path: str) -> dict[str, Any]:
         """A table of the configuration; empty if it is missing."""
         found: Any = self.config
@@ -188,13 +196,18 @@ class Run:
         title = f"{self.method} on {self.setting}, seed {self.seed}, {self._came_to()}"
         if self.ended is None:
             return f"<p>{escape(title)}</p>"
+        metrics = list(dict.fromkeys(name for task in self.ended.tasks for name in task.metrics))
         rows = "".join(
             f"<tr><td>{escape(task.name)}</td><td>{task.accuracy:.2f}</td><td>{task.loss:.4f}</td>"
-            f"<td>{weight:.3f}</td></tr>"
+            f"<td>{weight:.3f}</td>{''.join(_cell(task.metrics.get(name)) for name in metrics)}</tr>"
             for task, weight in zip(self.ended.tasks, self.ended.weights, strict=True)
         )
-        head = "".join(f"<th>{name}</th>" for name in ("task", "accuracy %", "loss", "weight"))
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("task", "accuracy %", "loss", "weight", *metrics))
         return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{rows}</table>"
+
+
+def _cell(value: float | None) -> str:
+    return "<td></td>" if value is None else f"<td>{value:.4g}</td>"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fedhv.runs.config import Setting, load_setting, override_setting
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.runs.sections import FederationSettings, Training
 from fedhv.support.errors import InputError, unknown
+from fedhv.support.pool import stop_in_import
 
 
 def resolve(
@@ -28,6 +29,7 @@ def resolve(
     init: Any = None,
 ) -> tuple[Setting, Problem]:
     """The setting and the divided problem of `what`; its model starts from `init` if that is given."""
+    stop_in_import()
     setting = resolve_setting(what, override, rounds)
     federation = setting.federation
     problem = what

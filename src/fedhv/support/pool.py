@@ -21,7 +21,7 @@ from multiprocessing.resource_tracker import ensure_running
 from types import FrameType
 from typing import Any
 
-from fedhv.support.errors import FedHVError
+from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.signals import blocked
 
 ATTEMPTS = 3
@@ -37,6 +37,16 @@ Answer = Callable[[Any], Any]
 def can_fork() -> bool:
     """Whether workers can be forked, so that they inherit the program's memory. macOS' libraries do not survive it."""
     return sys.platform != "darwin" and "fork" in multiprocessing.get_all_start_methods()
+
+
+UNGUARDED = 93
+"""The exit code of a worker whose import of the user's script starts the script's work again."""
+
+
+def stop_in_import() -> None:
+    """End a worker process that is importing the user's script, where the script starts work at its top level."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
 
 
 # --- in the parent process --------------------------------------------------------------------------------
@@ -121,6 +131,11 @@ class Pool:
                             answered, answer = worker.connection.recv()
                         except (EOFError, OSError):
                             self._remove(worker)
+                            if worker.process.exitcode == UNGUARDED:
+                                raise InputError(
+                                    "Worker processes import your script, which should not start work then. Put its "
+                                    'calls under `if __name__ == "__main__":`.'
+                                ) from None
                             deaths[number] += 1
                             if deaths[number] == self._attempts:
                                 times = f" {self._attempts} times" if self._attempts > 1 else ""
