@@ -46,17 +46,20 @@ class Recorder:
         """Whether there is a GPU to record for."""
         return self._device.type == "cuda"
 
-    def __call__(self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor]) -> Tensor:
+    def __call__(
+        self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor], brief: TensorFunction | None = None
+    ) -> Tensor:
         """`function(**inputs)`. The result is overwritten by the next call with the same key and shapes.
 
         Args:
             key: Identifies the function and everything that it depends on except its inputs.
             function: Reads only its inputs and tensors with a fixed address.
             inputs: Any tensors; they are copied into the tensors of the recording.
+            brief: A shorter function of the same inputs with the same operations, which is called before recording.
         """
         if not self.records:
             return function(**inputs)
-        return self._replayed(self._shape(key, inputs), function, inputs)
+        return self._replayed(self._shape(key, inputs), function, inputs, brief)
 
     def carefully(self, key: Hashable, function: TensorFunction, inputs: Mapping[str, Tensor]) -> Tensor:
         """The same for a function that perhaps cannot be recorded, or comes with many shapes: then it is called."""
@@ -78,10 +81,14 @@ class Recorder:
         return key, tuple((name, tuple(value.shape)) for name, value in sorted(inputs.items()))
 
     def _replayed(
-        self, shape: tuple[Hashable, Hashable], function: TensorFunction, inputs: Mapping[str, Tensor]
+        self,
+        shape: tuple[Hashable, Hashable],
+        function: TensorFunction,
+        inputs: Mapping[str, Tensor],
+        brief: TensorFunction | None = None,
     ) -> Tensor:
         if shape not in self._recordings:
-            self._recordings[shape] = self._record(function, inputs)
+            self._recordings[shape] = self._record(function, inputs, brief or function)
         recording = self._recordings[shape]
         for name, value in inputs.items():
             recording.inputs[name].copy_(value, non_blocking=True)
@@ -94,7 +101,7 @@ class Recorder:
         self._pool = None
         torch.cuda.empty_cache()
 
-    def _record(self, function: TensorFunction, inputs: Mapping[str, Tensor]) -> _Recording:
+    def _record(self, function: TensorFunction, inputs: Mapping[str, Tensor], brief: TensorFunction) -> _Recording:
         static = {name: value.clone() for name, value in inputs.items()}
         index = self._device.index
         stream = _stream(torch.cuda.current_device() if index is None else index)
@@ -104,7 +111,7 @@ class Recorder:
             warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
             for _ in range(WARM_UP):
                 with self._watching():
-                    function(**static)
+                    brief(**static)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         # All recordings share their memory: they are replayed one after the other, and what they return is copied.
         self._pool = torch.cuda.graph_pool_handle() if self._pool is None else self._pool

@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -70,7 +71,12 @@ class Stacked(Engine):
         self._plain = self.client.network.module
         self.obstacle: str | None = None
         """Why clients are computed one after the other, if the stack failed."""
-        self._kernels = on_gpu and precision != "float32" and importlib.util.find_spec("triton") is not None
+        has_triton = on_gpu and importlib.util.find_spec("triton") is not None
+        if has_triton:
+            from fedhv.engines.kernels import draws
+
+            draws.install()
+        self._kernels = has_triton and precision != "float32"
         module = with_stacked_kernels(self._plain) if self._kernels else self._plain
         self.client.network.module = with_mappable_layers(module)
         self.compiles = compiled if on_gpu or compiled else False
@@ -377,12 +383,14 @@ class Stacked(Engine):
         """Δθ of every trajectory (its gradient for single ones), in pieces that fit into memory."""
         compiled = self._in_compiled(stack)
         run = self._function(shape, compiled)
+        # Later steps repeat the operations of the second, so two steps are enough before a recording.
+        brief = self._function(replace(shape, minibatches=min(2, shape.minibatches)), compiled)
 
         def moved(most: int) -> Tensor:
             with torch.random.fork_rng(devices=[]):  # restores torch's generator
                 return torch.cat(
                     [
-                        self._recorder((shape, compiled), run, self._inputs(self._filled(p, shape), shape))[
+                        self._recorder((shape, compiled), run, self._inputs(self._filled(p, shape), shape), brief)[
                             : len(p)
                         ].clone()
                         for p in _evenly(stack, most)

@@ -29,6 +29,9 @@ ALPHA = 1.7580993408473766
 
 Function = Callable[..., Any]
 
+FAST: list[Callable[[Tensor, int, torch.Size, float], Tensor | None]] = []
+"""A function of key, draw, shape and p that computes the factor of dropout on a GPU, if an engine has one."""
+
 
 class Draws(TorchFunctionMode):
     """A forward pass whose draws are functions of `key`: a number, or an int64 tensor that `vmap` maps over clients."""
@@ -77,6 +80,11 @@ class Draws(TorchFunctionMode):
 
     def dropped(self, inputs: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
         """The factor of dropout: 0 or 1 / (1 − p)."""
+        if FAST and isinstance(self.key, Tensor):
+            made = FAST[0](self.key, self.count + 1, inputs.shape if shape is None else shape, p)
+            if made is not None:
+                self.count += 1
+                return made.to(inputs.dtype)
         return self.keep(inputs, p, shape).to(inputs.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 

@@ -1,0 +1,116 @@
+"""Recordings: what is warmed up before them, and what becomes of functions that cannot be recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from problems import everything_random
+
+from fedhv import FedHV, LocalTraining, Uniform
+from fedhv.engines import Stacked
+from fedhv.engines.graphs import MOST_SHAPES, Recorder, _Recording
+from fedhv.simulation.rounds import Plan, simulate
+
+
+class Recording(Recorder):
+    """A recorder that behaves on a CPU as on a GPU; a replay calls the function with the recording's inputs."""
+
+    records = True
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(torch.device("cpu"), *arguments)
+        self.warmed, self.made = [], 0
+
+    def _record(self, function, inputs, brief):
+        with self._watching():
+            self.warmed.append(brief(**inputs))
+        self.made += 1
+        static = {name: value.clone() for name, value in inputs.items()}
+        output = function(**static)
+        graph = SimpleNamespace(replay=lambda: output.copy_(function(**static)))
+        return _Recording(graph, static, output)
+
+
+def test_a_recorded_run_is_the_run_without_recordings():
+    problem, plan = everything_random(), Plan(4, 3, LocalTraining(4, 4, 0.1), evaluate_every=2)
+    method = FedHV(reference=(9.0, 9.0, 9.0)[: len(problem.tasks)])
+    plain, recorded = Stacked(problem), Stacked(problem)
+    recorded._recorder = Recording()
+    recorded.prefetches = True
+    for one, other in zip(simulate(plain, method, plan), simulate(recorded, method, plan), strict=True):
+        assert torch.equal(one.state.model, other.state.model)
+        assert one.evaluation == other.evaluation
+    assert recorded._recorder.made == 2, "the steps, and the evaluation"
+
+
+def test_two_steps_are_enough_to_warm_up():
+    problem, steps = everything_random(), []
+    engine = Stacked(problem)
+    engine._recorder = Recording()
+    whole = engine._function
+
+    def counted(shape, compiled):
+        steps.append(shape.minibatches)
+        return whole(shape, compiled)
+
+    engine._function = counted
+    list(simulate(engine, Uniform(), Plan(1, 3, LocalTraining(5, 4, 0.1))))
+    assert sorted(steps) == [2, 5]
+
+
+def test_what_cannot_be_recorded_is_called():
+    class Refusing(Recording):
+        def _record(self, function, inputs, brief):
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    recorder = Refusing()
+    for number in (1.0, 2.0):
+        found = recorder.carefully("key", lambda x: 2 * x, {"x": torch.tensor([number])})
+        assert found.tolist() == [2 * number]
+
+
+def test_an_error_that_is_no_fault_of_the_recording_is_raised():
+    def fail(x):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Recording().carefully("key", fail, {"x": torch.ones(1)})
+
+
+def test_few_shapes_are_recorded():
+    recorder = Recording()
+    for size in range(1, MOST_SHAPES + 4):
+        assert recorder.carefully("key", lambda x: x + 1, {"x": torch.zeros(size)}).tolist() == [1.0] * size
+    assert recorder.made == MOST_SHAPES
+
+
+def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one():
+    problem = everything_random()
+    engine = Stacked(problem)
+    engine.prefetches = True
+    drawn, made = engine._drawn, []
+
+    def counted(places, shape):
+        made.append(places[0].cohort.round)
+        return drawn(places, shape)
+
+    engine._drawn = counted
+    list(simulate(engine, Uniform(), replace(Plan(3, 3, LocalTraining(2, 4, 0.1)), evaluate_every=0)))
+    assert made == [0, 1, 2, 3], "every round once, a round ahead"
+
+
+def test_reports_as_a_gpu_computes_them_are_the_reports_of_the_host():
+    problem = everything_random()
+    engine = Stacked(problem)
+    theta = torch.randn(engine.layout.d)
+    clients = [0, 3, 1]
+    chosen = [problem.clients[k][:7] for k in clients]
+    found = engine._recorded_losses(theta, chosen)
+    for k, examples, losses in zip(clients, chosen, found, strict=True):
+        torch.testing.assert_close(
+            losses, engine.client.losses(theta, np.arange(len(examples)), k), rtol=1e-5, atol=1e-6
+        )
