@@ -1,4 +1,4 @@
-"""Is a round on a GPU bound by the host? Its time without compilation, the time of its kernels, and the host's functions.
+"""Is a round on a GPU bound by the host? Its time without compilation, its kernels, and the functions of the host.
 
     PYTHONPATH=src python3 benchmarks/gpu_host.py multimnist:1,multimnist:12,cifar10-mnist-b:1
 

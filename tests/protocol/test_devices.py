@@ -1,4 +1,4 @@
-"""Replies of a stack may lie on two devices: updates on a GPU, losses of clients that are computed alone on the host."""
+"""Replies of a stack may lie on two devices: updates on a GPU, losses of clients computed alone on the host."""
 
 from __future__ import annotations
 
