@@ -49,3 +49,32 @@ def test_the_picture_of_the_architecture_is_legible(site, tab, scheme):
            }"""
     )
     assert outside == []
+
+
+CUT = """() => {
+  const wide = (each) => each.scrollWidth - each.clientWidth > 1;
+  const code = [...document.querySelectorAll(".md-typeset pre > code")].filter(wide);
+  const tables = [...document.querySelectorAll(".md-typeset__scrollwrap")].filter(wide);
+  const body = document.documentElement.scrollWidth > window.innerWidth ? ["the page itself"] : [];
+  return [...[...code, ...tables].map((each) => each.textContent.trim().slice(0, 60)), ...body];
+}"""
+LINE_AT_1400 = """() => {
+  const code = document.querySelector(".md-typeset pre > code");
+  const ruler = code.appendChild(document.createElement("span"));
+  ruler.textContent = "x".repeat(100);
+  const style = getComputedStyle(code);
+  const room = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return 100 * room / ruler.getBoundingClientRect().width;
+}"""
+
+
+def test_no_code_and_no_table_is_cut_on_a_desk_and_on_a_phone(site, tab):
+    page = tab((site / "tutorial.html").as_uri(), viewport={"width": 1400, "height": 900}).page
+    assert page.evaluate(LINE_AT_1400) >= 110  # characters: lines of code wrap rarely
+    cut = []
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        for width in (1400, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            cut += [f"{path.relative_to(site)} at {width} px: {text}" for text in page.evaluate(CUT)]
+    assert cut == []
