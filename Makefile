@@ -11,7 +11,7 @@ CORE   := src/fedhv/problem/*,src/fedhv/protocol/*,src/fedhv/methods/*,src/fedhv
 ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
           src/fedhv/engines/kernels/launch.py
 
-.PHONY: help demo test coverage docs package lint format clean
+.PHONY: help demo test coverage docs package package-check lint format clean
 
 help:
 	@echo "make demo      the four methods on the embedded benchmark, a table and a page"
@@ -19,6 +19,7 @@ help:
 	@echo "make coverage  the tests, with line and branch coverage; the core has to reach 95 %"
 	@echo "make docs      the documentation, into site/"
 	@echo "make package   wheel and sdist, into dist/"
+	@echo "make package-check  install wheel and sdist in clean environments, with every extra (takes long)"
 	@echo "make lint      ruff, mypy and the layers of imports"
 	@echo "make format    format the code with ruff"
 	@echo "make clean     remove the environment and caches"
@@ -53,7 +54,10 @@ docs: $(VENV)/.dev
 	@echo "The documentation, to open in a browser: site/index.html"
 
 package: $(VENV)/.dev
-	@$(BIN)/python -m hatchling build
+	@$(BIN)/python -m hatchling build --clean
+
+package-check: package
+	@$(BIN)/python .ci/packages.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

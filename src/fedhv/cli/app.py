@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
-from fedhv.cli import bench, data, flower, model, report, reproduce, search, theory
+from fedhv.cli import bench, data, doctor, flower, model, report, reproduce, search, theory
 from fedhv.cli.labels import label_lines
 from fedhv.cli.options import (
     DataOption,
@@ -341,3 +341,4 @@ flower.register(app)
 report.register(app)
 reproduce.register(app)
 theory.register(app)
+doctor.register(app)

@@ -96,6 +96,7 @@ def _finish(axes: Axes, title: str) -> None:
     axes.tick_params(labelsize=7)
     axes.grid(color="#DDDDDD", linewidth=0.5)
     axes.set_axisbelow(True)
+    axes.locator_params(axis="x", integer=True)
 
 
 def _figure(rows: int, columns: int) -> Figure:
