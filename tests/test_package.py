@@ -137,6 +137,7 @@ def test_the_version_stands_in_one_place(wheel):
     assert cited is None or cited[1] == fedhv.__version__
 
 
-def test_the_changelog_has_a_place_for_what_comes_next():
-    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+def test_the_changelog_begins_with_this_version():
+    headings = re.findall(r"^## \[?([\w.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] in ("Unreleased", fedhv.__version__)
+    assert headings[-1] == "0.1.0"
