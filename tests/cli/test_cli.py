@@ -47,6 +47,8 @@ def test_run_prints_a_table_and_says_where_the_run_is(command, small, tmp_path):
     assert "colour" in done.out
     assert "größe" in done.out
     assert "The run is in runs/small/uniform-seed3" in done.out
+    assert "Next:\n  fedhv report runs/small/uniform-seed3  tables, figures and a page\n" in done.out
+    assert "fedhv compare small.toml" in done.out
     assert (tmp_path / "runs/small/uniform-seed3/summary.json").exists()
     assert "round 4/4" in done.err
 

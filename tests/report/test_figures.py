@@ -133,7 +133,7 @@ def test_per_task_figures_have_a_panel_for_every_task_and_kind(study, five, tmp_
 def test_the_plane_shows_the_easiest_task_across_and_the_hardest_upwards(five):
     setting = five.settings[0]
     figure = tradeoff.plane(setting, styles(five))
-    (axes,) = figure.axes
+    (axes,) = (each for each in figure.axes if each.get_xlabel())
     assert axes.get_xlabel().startswith("a:")
     assert axes.get_ylabel().startswith("e:")
     group = setting.groups[-1]
@@ -143,6 +143,21 @@ def test_the_plane_shows_the_easiest_task_across_and_the_hardest_upwards(five):
     ends = [container.lines[0].get_xydata()[0] for container in axes.containers]
     finals = [run.evaluations.accuracy[-1] for run in group.runs]
     np.testing.assert_allclose(ends[-1], np.mean(finals, axis=0)[[0, 4]])
+
+
+def test_the_plane_is_drawn_near_the_final_points_and_an_inset_has_the_way_there(study):
+    setting = study.settings[0]
+    axes = tradeoff.plane(setting, styles(study)).axes[0]
+    (inset,) = axes.child_axes
+    ends = np.array([container.lines[0].get_xydata()[0] for container in axes.containers])
+    for limits, values in ((axes.get_xlim(), ends[:, 0]), (axes.get_ylim(), ends[:, 1])):
+        assert limits[0] < values.min() <= values.max() < limits[1]
+        assert limits[1] - limits[0] < 3 * max(np.ptp(values), 1.0)
+    starts = [metric_curve(group, "accuracy.0").mean[0] for group in setting.groups]
+    assert max(starts) < axes.get_xlim()[0]  # the curves begin outside
+    assert inset.get_xlim()[0] < min(starts)
+    top = tradeoff.INSET[1] + tradeoff.INSET[3]  # in parts of the axes
+    assert ends[:, 1].min() > axes.get_ylim()[0] + top * np.ptp(axes.get_ylim())  # the inset covers no final point
 
 
 def test_the_radar_closes_and_says_where_its_axis_is_cut(five):
@@ -168,14 +183,22 @@ def test_weights_are_drawn_for_methods_that_adapt_them(study):
     np.testing.assert_array_equal(lines(figure.axes[2])["faint"].get_ydata(), expected)
 
 
-def test_slacks_show_the_floor_on_the_logarithmic_panel(study):
+def test_slacks_far_above_the_floor_leave_no_empty_decades(study):
     figure = balance.slacks(study.settings[0])
     linear, log = figure.axes
     assert (linear.get_yscale(), log.get_yscale()) == ("linear", "log")
-    assert set(lines(log)["floor 1e-06"].get_ydata()) == {1e-6}
+    assert [each.get_title() for each in figure.axes] == ["(a) FedHV, linear axis", "(b) FedHV, logarithmic axis"]
+    assert log.get_ylim()[0] > 1e-2
+    assert [text.get_text() for text in log.texts] == ["floor 1e-06, below this axis"]
     group = study.settings[0].groups[-1]
     expected = round_curve(group, lambda run: run.rounds.slack[:, 0]).mean
     np.testing.assert_array_equal(lines(linear)["clear"].get_ydata(), expected)
+
+
+def test_slacks_near_the_floor_show_it(tmp_path):
+    near = read_study([write_study(tmp_path, ("fedhv",), (0,), parameters={"floor": 0.05})])
+    log = balance.slacks(near.settings[0]).axes[1]
+    assert set(lines(log)["floor 0.05"].get_ydata()) == {0.05}
 
 
 def test_many_tasks_become_maps_and_envelopes(tmp_path):
@@ -209,6 +232,8 @@ def test_ablations_have_a_panel_for_every_factor(study):
 def test_costs_are_in_readable_units(study):
     figure = costs.costs(study.settings[0], styles(study))
     assert figure.axes[2].get_xlabel() == "Sent in both directions (MB)"
+    assert figure.axes[3].get_xlabel() == "Wall-clock time (seconds)"
+    assert figure.axes[3].get_title() == "(d) Worst task against time"
     group = study.settings[0].groups[-1]
     np.testing.assert_allclose(
         lines(figure.axes[0])["FedHV"].get_xdata(), cost_curve(group, "mean_accuracy", "bytes").x / 1e6

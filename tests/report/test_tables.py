@@ -193,8 +193,8 @@ def test_every_comparison_shows_the_rates_of_its_rows(tmp_path):
     for name in ("main", "loss-hv", "last-ten", "per-task", "differences"):
         assert "Learning rates η_g/η_ℓ differ: Uniform 1.6/0.45, FedHV 1.2/0.3." in one[name].caption
         assert "differ between methods in digits (see the table of learning rates)" in both[name].caption
-    assert "1.6/0.45" in markdown(both["rates"])
-    assert "rates" not in one
+    assert "1.6/0.45" in markdown(both["learning-rates"])
+    assert "learning-rates" not in one
 
 
 def test_names_are_escaped_in_every_format(tmp_path):

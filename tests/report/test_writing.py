@@ -24,6 +24,12 @@ def test_a_report_has_tables_figures_and_a_page(command, tmp_path):
     assert "MeanAcc %" in outcome.out
     assert str(report / "index.html") in outcome.out
     assert "figures (PNG, PDF)" in outcome.out
+    page, *_ = (line for line in outcome.err.splitlines() if "written" in line)
+    assert page == f"The page is written: {report / 'index.html'}"  # before the tables and figures
+    assert "part 2 of 2" in outcome.err
+    *_, page, _, figures = outcome.out.splitlines()
+    assert page.split() == ["the", "page", str(report / "index.html")]
+    assert figures.split() == ["the", "figures", str(report / "figures")]
 
 
 def test_what_is_missing_is_said_on_the_terminal_too(command, tmp_path):
@@ -112,3 +118,16 @@ def test_a_missing_matplotlib_is_found_before_anything_is_written(command, monke
     assert (refused.code, "--no-figures" in refused.err) == (2, True)
     assert not (study / "report").exists()
     assert command("report", study, "--no-figures").code == 0
+
+
+def test_the_page_is_written_before_figures_and_progress_is_shown(tmp_path):
+    said = []
+
+    def progress(text):
+        said.append((text, (tmp_path / "r" / "index.html").exists()))
+
+    write_report([write_study(tmp_path / "study", rounds=4)], tmp_path / "r", figures=False, progress=progress)
+    assert [text for text, _ in said] == [
+        "4 runs read", f"The page is written: {tmp_path / 'r' / 'index.html'}", "7 tables are written"
+    ]  # fmt: skip
+    assert [there for _, there in said] == [False, True, True]

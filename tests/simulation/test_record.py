@@ -23,6 +23,8 @@ FULL = Round(
     uplink_bytes=4,
     exchanges=2,
     seconds=0.125,
+    warm_up=20.5,
+    shared=4,
     report=(1.0, 2.0),
     slack=(-0.5, 0.25),
     floored=1,
@@ -81,7 +83,7 @@ SHARED = {
     "communication", "device", "evaluation", "hypervolume", "loss", "machine", "mean_accuracy", "mean_loss", "method",
     "precision", "reference", "report", "round", "rounds", "seconds", "seed", "setting", "slack", "tasks", "watch",
     "weights", "worst_accuracy", "attempts", "refused", "engine", "floored", "floor_activations",
-    "cohort", "validation", "labels",
+    "cohort", "validation", "labels", "rates", "shared",
 }  # fmt: skip
 PACKAGE = Path(fedhv.__file__).parent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from fedhv.protocol.exchange import Call
 from fedhv.protocol.requests import Train
 from fedhv.theory import StepSizes, ideal_weights
 from fedhv.theory.diagnosis import Examiner, diagnose
+from fedhv.theory.diagnosis.verdict import verdict
 
 ROUNDS = 6
 REFERENCE = (2.0, 2.2)
@@ -46,6 +48,33 @@ def folder(original, tmp_path):
 
 def lines(folder):
     return (folder / "history.jsonl").read_text().splitlines(keepends=True)
+
+
+# --- in plain words -------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_names_safety_the_floor_reports_and_weights(original):
+    found = diagnose(original)
+    safe, floor, reports, weights = verdict(found)
+    assert safe.startswith("The reference was safe at all 3 measured models")
+    assert floor == "The floor of the slacks was never used in 6 rounds: weights were those of the method."
+    assert reports.startswith("Reported losses were ")
+    assert weights.startswith("Weights were up to ")
+    low = replace(found.models[1], slack=(0.5, -0.25), safe=False)
+    broken = replace(found, models=(found.models[0], low), margins=({"floored": 1}, {"floored": 0}))
+    unsafe, floored, *_ = verdict(broken)
+    second = found.run.tasks[1]
+    assert f"too low: after round {low.round} the loss of task '{second}' was 0.25 above it. Calibrate again" in unsafe
+    assert "used in 1 of 6 rounds" in floored
+
+
+def test_noisy_reports_and_late_weights_are_said(original):
+    found = diagnose(original)
+    model = replace(found.models[-1], report_error=0.25, slack=(1.0, 0.9), staleness=0.7)
+    *_, reports, weights = verdict(replace(found, models=(model,)))
+    assert "Reported losses were 0.5 off where the slack was 0.9" in reports
+    assert "reports are noisy" in reports
+    assert "they lag behind the losses" in weights
 
 
 # --- what it finds --------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fedhv._version import __version__
 from fedhv.benchmarks import BENCHMARKS
 from fedhv.cli import bench, data, doctor, flower, model, report, reproduce, search, theory
 from fedhv.cli.labels import label_lines
+from fedhv.cli.next_steps import next_steps
 from fedhv.cli.options import (
     DataOption,
     DeviceOption,
@@ -165,6 +166,8 @@ def run(
     elif not quiet:
         out_console.print(summary_table(result.summary))
         print_line(out_console, f"The run is in {folder}")
+        for line in next_steps(folder, setting, label):
+            print_line(out_console, line)
 
 
 @app.command()

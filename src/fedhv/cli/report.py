@@ -49,7 +49,13 @@ def report(
     from fedhv.report.writing import write_report
 
     began = time.monotonic()
-    made = write_report(folders, out, figures=figures, jobs=jobs or usable_cores(), data=data)
+    errors = Console(stderr=True)
+
+    def progress(text: str) -> None:
+        if not quiet:
+            print_line(errors, text)
+
+    made = write_report(folders, out, figures=figures, jobs=jobs or usable_cores(), data=data, progress=progress)
     if not quiet:
         _print(made, time.monotonic() - began)
 
@@ -135,6 +141,9 @@ def _print(made: Report, seconds: float) -> None:
     figures = sum(path.suffix == ".pdf" for path in made.files)
     drawn = f", {figures} figures (PNG, PDF)" if figures else ""
     print_line(
-        console, f"Wrote {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} and the page in {seconds:.1f} s:"
+        console, f"Wrote the page, {len(made.tables)} tables (Markdown, CSV, LaTeX){drawn} in {seconds:.1f} s. Look at:"
     )
-    print_line(console, str(made.page))
+    print_line(console, f"  the page    {made.page}")
+    print_line(console, f"  the tables  {made.folder / 'tables.md'}")
+    if figures:
+        print_line(console, f"  the figures {made.folder / 'figures'}")

@@ -68,6 +68,7 @@ def diagnose(
     from fedhv.theory.diagnosis import diagnose as find
     from fedhv.theory.diagnosis.figures import margins_figure, theory_figure
     from fedhv.theory.diagnosis.tables import alternatives_table, models_table
+    from fedhv.theory.diagnosis.verdict import verdict
     from fedhv.theory.output import folder_for, write_table
 
     if every is not None and not replay:
@@ -87,6 +88,8 @@ def diagnose(
         print_json(found.as_dict())
     elif not quiet:
         console = output_console()
+        for line in verdict(found):
+            console.print(line, markup=False, highlight=False)
         console.print(models_table(found))
         console.print(alternatives_table(found))
         for note in notes:

@@ -19,6 +19,7 @@ from fedhv.problem.labels import holding, labels_at
 from fedhv.problem.metrics import lower_is_better, measure
 from fedhv.problem.parameters import arithmetic_device
 from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.tasks import check_score
 from fedhv.protocol.client import CHUNK, Client
 from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.protocol.exchange import Call
@@ -118,9 +119,18 @@ class Engine(ABC):
         sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
         metrics = self._metrics(model)
         scores = [
-            TaskScore(task.name, 100 * score / count, loss / count, found, lower_is_better(task) if found else ())
+            TaskScore(
+                name=task.name,
+                accuracy=100 * score / count,
+                loss=loss / count,
+                metrics=found,
+                lower=lower_is_better(task) if found else (),
+                scored=task.scored,
+            )
             for (task, loss, score, count), found in zip(sums, metrics, strict=True)
         ]
+        for task, found in zip(tasks, scores, strict=True):
+            check_score(task, found.accuracy / 100, found.accuracy / 100)
         return Evaluation.of(scores, reference)
 
     def check_metrics(self, model: Tensor) -> None:
@@ -160,6 +170,10 @@ class Engine(ABC):
         if self._test is None:
             raise InputError(f"Problem '{self.problem.name}' has no test examples: its clients evaluate models.")
         return self._test
+
+    def warmed_up(self) -> float:
+        """The seconds since the last call that went into compilation, which are counted apart from rounds."""
+        return 0.0
 
     def measured(self) -> dict[str, Any]:
         """Measurements since the last call, for the history. Called after every round."""

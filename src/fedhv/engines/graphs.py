@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -40,6 +41,8 @@ class Recorder:
         self._recordings: dict[tuple[Hashable, Hashable], _Recording] = {}
         self._plain: set[Hashable] = set()
         self._pool: Any = None
+        self.seconds = 0.0
+        """The time of compilations and recordings, until whoever counts it sets it to zero."""
 
     @property
     def records(self) -> bool:
@@ -88,7 +91,9 @@ class Recorder:
         brief: TensorFunction | None = None,
     ) -> Tensor:
         if shape not in self._recordings:
+            began = time.perf_counter()
             self._recordings[shape] = self._record(function, inputs, brief or function)
+            self.seconds += time.perf_counter() - began
         recording = self._recordings[shape]
         for name, value in inputs.items():
             recording.inputs[name].copy_(value, non_blocking=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedhv.problem.metrics import measure
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
+from fedhv.problem.tasks import check_score
 from fedhv.problem.trees import describe
 from fedhv.protocol.client import Client
 from fedhv.support.errors import FedHVError, InputError
@@ -51,12 +52,14 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
             client.example_losses(theta, batch, training=False)
         for task, output, target in zip(tasks, outputs, batch.targets, strict=True):
             with _one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
-                shape = tuple(task.score(output, target).shape)
+                score = task.score(output, target)
+                shape = tuple(score.shape)
             if shape != (len(batch),):
                 raise InputError(
                     f"The score of task '{task.name}' should return one number per example ({len(batch)}). "
                     f"Found shape {shape}."
                 )
+            check_score(task, float(score.min()), float(score.max()))
         _measures(client, outputs)
 
 

@@ -230,6 +230,11 @@ class Stacked(Engine):
                 self.client.network = Bfloat16(self.client.network, self.device)
             self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
 
+    def warmed_up(self) -> float:
+        """The seconds of compilations and recordings since the last call."""
+        spent, self._recorder.seconds = self._recorder.seconds, 0.0
+        return spent
+
     def measured(self) -> dict[str, Any]:
         """Whether clients are computed one after the other, or by compiled code, for the history."""
         if self.obstacle is not None:

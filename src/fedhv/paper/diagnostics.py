@@ -136,7 +136,7 @@ def efficiency_sheets(found: Sequence[Found], selection: Selection) -> list[Shee
     methods = [m for m in EXPERIMENTS["efficiency"].methods if selection.methods is None or m in selection.methods]
     runs = {method: of_group(found, variant, method) for method in methods}
     counted = min([paper.rounds, *(len(run.kept.rounds) for group in runs.values() for run in group)])
-    shared = any(run.kept.summary.machine.get("engine") == "stacked" for group in runs.values() for run in group)
+    shared = any(run.kept.summary.clock_is_shared for group in runs.values() for run in group)
     faster = None if shared else False
     measured = (
         (PaperMetric("seconds", "Time s", faster), seconds(counted)),

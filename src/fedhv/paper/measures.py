@@ -96,10 +96,11 @@ def weights(runs: Sequence[Found]) -> list[dict[str, Any]]:
     if not runs:
         return rows
     tasks = [task.name for task in runs[0].kept.summary.tasks]
-    for t in range(min(len(run.kept.rounds) for run in runs)):
+    for t in range(max(len(run.kept.rounds) for run in runs)):  # to the end of the longest
+        there = [(run.run.seed, run.kept.rounds[t]) for run in runs if t < len(run.kept.rounds)]
         for i, task in enumerate(tasks):
-            values = [run.kept.rounds[t].weights[i] for run in runs]
-            over = Spread.of(values)
-            row = {"round": runs[0].kept.rounds[t].number, "task": task, "mean": over.mean, "std": over.deviation}
-            rows.append(row | {f"seed {run.run.seed}": value for run, value in zip(runs, values, strict=True)})
+            values = {f"seed {seed}": round.weights[i] for seed, round in there}
+            over = Spread.of(list(values.values()))
+            row = {"round": there[0][1].number, "task": task, "mean": over.mean, "std": over.deviation}
+            rows.append(row | {f"seed {run.run.seed}": values.get(f"seed {run.run.seed}") for run in runs})
     return rows

@@ -45,6 +45,7 @@ class Task:
             `Metric` objects.
         scale: The unit of the loss in training, reports and evaluations: a number, or "initial" for its mean at the
             initial model, so that losses of different units begin at 1; None for the loss as it is.
+        scored: What the score counts. Scores that count different things cannot be compared; tables say so.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Task:
     entry_score: PerExample | None = None
     metrics: Sequence[str | Metric] = ()
     scale: Scale = None
+    scored: str = "accuracy"
 
     def __post_init__(self) -> None:
         number = is_number(self.scale) and 0 < float(self.scale or 0) < float("inf")
@@ -199,4 +201,15 @@ def regression(
         missing=missing,
         metrics=metrics,
         scale=scale,
+        scored=f"share within {tolerance:g}",
     )
+
+
+def check_score(task: Task, lowest: float, highest: float) -> None:
+    """Reject scores outside [0, 1]: tables show 100 times their mean as an accuracy."""
+    if lowest < 0 or highest > 1:
+        found = lowest if lowest < 0 else highest
+        raise InputError(
+            f"The score of task '{task.name}' should be in [0, 1], since tables show its mean as a percentage. Found "
+            f"{found:.4g}. Return a share of right answers, and give other measures as metrics=[...]."
+        )

@@ -48,6 +48,7 @@ class TaskScore:
         loss: The mean over examples.
         metrics: The task's metrics over the whole test set by name, the main one first.
         lower: The names of those metrics of which lower values are better.
+        scored: What the accuracy counts; "accuracy" for right answers.
     """
 
     name: str
@@ -55,6 +56,7 @@ class TaskScore:
     loss: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     lower: tuple[str, ...] = ()
+    scored: str = ACCURACY
 
     @property
     def main(self) -> MainScore:
@@ -65,8 +67,8 @@ class TaskScore:
 
     def as_dict(self) -> dict[str, Any]:
         """For histories and summaries; without `metrics` where the task has none."""
-        made = asdict(self) | {"lower": list(self.lower)}
-        return {key: value for key, value in made.items() if key not in ("metrics", "lower") or value}
+        made = asdict(self) | {"lower": list(self.lower), "scored": "" if self.scored == ACCURACY else self.scored}
+        return {key: value for key, value in made.items() if key not in ("metrics", "lower", "scored") or value}
 
     @classmethod
     def read(cls, found: Fields) -> TaskScore:
@@ -78,7 +80,8 @@ class TaskScore:
         given_lower = found.but(()).get("lower")
         lower = LOWER if given_lower is None else given_lower if isinstance(given_lower, list) else ()
         directions = tuple(name for name in metrics if name in lower)
-        return cls(found.text("name"), found.number("accuracy"), found.number("loss"), metrics, directions)
+        scored = found.text("scored") if "scored" in found else ACCURACY
+        return cls(found.text("name"), found.number("accuracy"), found.number("loss"), metrics, directions, scored)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,11 @@ class Evaluation:
             return self
         tasks = tuple(self.tasks[i] for i in judged)
         return replace(Evaluation.of(tasks), hypervolume=self.hypervolume)
+
+    @property
+    def mixed(self) -> str:
+        """A sentence for captions if MeanAcc and WorstAcc are over scores that count different things; else empty."""
+        return mixed_scores({task.name: task.scored for task in self.tasks})
 
     @property
     def by_accuracy(self) -> bool:
@@ -203,6 +211,14 @@ class OverClients:
     def as_dict(self) -> dict[str, Any]:
         """For histories and summaries."""
         return asdict(self)
+
+
+def mixed_scores(scored: Mapping[str, str]) -> str:
+    """A sentence for captions if the scores of tasks count different things; else empty."""
+    if len(set(scored.values())) < 2:
+        return ""
+    each = ", ".join(f"{name} {what}" for name, what in scored.items())
+    return f"MeanAcc and WorstAcc are over scores that cannot be compared: {each}."
 
 
 SHOWN = 3

@@ -30,6 +30,8 @@ class Cell:
         digits: Digits after the decimal point.
         rank: 1 for the best, or for a difference whose interval excludes 0; 2 for what is level with the best mean.
         value: The sort key if there is no spread.
+        mark: A sign behind the number, which the caption explains.
+        data: What CSV has in place of the text, for programs: a setting's own name.
         exact: Whether a deviation of zero is left out, as for bytes, which do not vary between seeds.
     """
 
@@ -42,6 +44,7 @@ class Cell:
     value: float | None = None
     exact: bool = False
     data: str | None = None
+    mark: str = ""
 
     @property
     def plain(self) -> str:
@@ -53,7 +56,9 @@ class Cell:
             return self.text
         mean, deviation, power = self.parts()
         number = mean if deviation is None else f"{mean} ± {deviation}"
-        return number if power is None else f"({number})e{power}" if deviation is not None else f"{number}e{power}"
+        if power is not None:
+            number = f"({number})e{power}" if deviation is not None else f"{number}e{power}"
+        return number + self.mark
 
     @property
     def number(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedhv.protocol.evaluation import mixed_scores
 from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, StudyData, method_rank, setting_title
@@ -118,8 +119,19 @@ def ranking_rule(groups: Iterable[Group]) -> str:
 def caption_of(what: str, study: StudyData, *more: str) -> str:
     """The caption of a table that compares methods: its numbers, its ranking and the learning rates."""
     groups = compared(study)
-    said = (f"{what}, {spread_of(groups)}.", ranking_rule(groups), *more, study_sentence(study))
+    said = (f"{what}, {spread_of(groups)}.", ranking_rule(groups), *more, mixed_sentence(study), study_sentence(study))
     return " ".join(filter(None, said))
+
+
+def mixed_sentence(study: StudyData) -> str:
+    """Where MeanAcc and WorstAcc are over scores that cannot be compared."""
+    said = []
+    for setting in study.settings:
+        run = next((run for run in setting.runs if len(run.scored) == len(setting.tasks)), None)
+        text = mixed_scores(dict(zip(setting.tasks, run.scored, strict=True))) if run is not None else ""
+        named = f"{setting_title(setting.name)}: " if len(study.settings) > 1 else ""
+        said += [named + text] if text else []
+    return " ".join(said)
 
 
 def compared(study: StudyData) -> list[Group]:

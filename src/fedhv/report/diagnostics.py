@@ -24,6 +24,8 @@ from fedhv.report.comparison import (
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
 
+DAGGER = "†"
+SHARED = f"{DAGGER} Shared clock: runs that were computed together have equal parts of one time, which is not ranked."
 SHOWN = 8
 """The largest number of values of a reference that are printed."""
 
@@ -77,7 +79,7 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
 
 def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
-    metrics = (
+    metrics: tuple[ReportMetric, ...] = (
         ReportMetric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
         ReportMetric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
         ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
@@ -87,10 +89,16 @@ def costs(study: StudyData) -> Table:
         ReportMetric("MB", _total_megabytes, False, 1, group="Total"),
         ReportMetric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
     )
+    groups = compared(study)
+    if any(_warm_up(run) for group in groups for run in group.counted):
+        metrics = (*metrics, ReportMetric("s", _warm_up, None, 1, group="Compilation"))
     sections = []
     for setting in study.settings:
         by_label = {group.label: group for group in setting.groups if group.counted}
-        cells = [row_of(by_label, list(by_label), metric) for metric in metrics]
+        together = any(_shared(group) for group in by_label.values())
+        # Times on one clock are equal parts of it: nothing is faster.
+        judged = [replace(m, higher=None) if together and m.heading == "s" else m for m in metrics]
+        cells = [row_of(by_label, list(by_label), metric) for metric in judged]
         rows = []
         for i, group in enumerate(by_label.values()):
             own = [_cell(column[i], metric, group) for column, metric in zip(cells, metrics, strict=True)]
@@ -98,10 +106,10 @@ def costs(study: StudyData) -> Table:
         if rows:
             sections.append(tuple(rows))
     columns = (SETTING, METHOD, RATES_COLUMN, *(metric.column for metric in metrics))
-    groups = compared(study)
     caption = (
         "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
-        f"{spread_of(groups)}; totals include calibration. {ranking_rule(groups)}"
+        f"{spread_of(groups)}; totals include calibration{', not compilation' if len(metrics) > 8 else ''}. "
+        f"{ranking_rule(groups)}{f' {SHARED}' if any(map(_shared, groups)) else ''}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
 
@@ -109,7 +117,18 @@ def costs(study: StudyData) -> Table:
 def _cell(cell: Cell, metric: ReportMetric, group: Group) -> Cell:
     if metric.group == "Calibration" and not any(run.reference for run in group.counted):
         return Cell("–")
+    if metric.heading == "s" and cell.spread is not None and _shared(group):
+        return replace(cell, spread=replace(cell.spread, deviation=None), rank=None, mark=DAGGER)
     return replace(cell, exact=True)
+
+
+def _shared(group: Group) -> bool:
+    """Whether runs of it were computed together with others."""
+    return any(run.clock_is_shared for run in group.counted)
+
+
+def _warm_up(run: RunData) -> float:
+    return _sum(run.rounds.warm_up)
 
 
 def _total_megabytes(run: RunData) -> float:

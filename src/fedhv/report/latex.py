@@ -200,6 +200,7 @@ def _cell(cell: Cell) -> str:
     number = mean if deviation is None else rf"{mean}\pm{deviation}"
     if power is not None:
         number = rf"{number if deviation is None else f'({number})'}\times10^{{{power}}}"
+    number += r"^{\dagger}" if cell.mark else ""
     return _number(number, cell.rank)
 
 

@@ -16,6 +16,7 @@ from fedhv.report.rounds import Evaluations, Rounds, from_summary, read_rounds
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, REFERENCE, SUMMARY, Run, read_run
 from fedhv.runs.reference import Reference
+from fedhv.runs.summary import Summary
 from fedhv.support.errors import FedHVError, InputError
 
 FILES = (CONFIG, HISTORY, SUMMARY, REFERENCE)
@@ -41,6 +42,8 @@ class RunData:
         attendance: Who took part, where the history has it.
         over_clients: Scores at the clients, where they evaluate models.
         client_labels: For every client its number of examples, then of labels per task; empty like `labels`.
+        scored: What the accuracy of every task counts.
+        clock_is_shared: Whether other runs were computed with it, so that its times cannot be compared.
         labels: The number of labelled training examples per task; empty if all are labelled or it is unknown.
         skew: The label skew over clients per task; empty if it is unknown.
     """
@@ -59,6 +62,8 @@ class RunData:
     attendance: Attendance | None = None
     over_clients: tuple[dict[str, Any], ...] = ()
     client_labels: tuple[tuple[int, ...], ...] = ()
+    scored: tuple[str, ...] = ()
+    clock_is_shared: bool = False
 
     @property
     def examples(self) -> int | None:
@@ -218,7 +223,16 @@ def _read(name: str, folder: Path) -> RunData | str:
         attendance=records.attendance,
         over_clients=records.over_clients,
         client_labels=() if summary is None else summary.client_labels,
+        scored=records.scored,
+        clock_is_shared=_shares_clock(run, summary, records.rounds),
     )
+
+
+def _shares_clock(run: Run, summary: Summary | None, rounds: Rounds) -> bool:
+    """As the summary or the history says; of an unfinished run of the stacked engine it is assumed."""
+    if bool((rounds.shared > 1).any()):
+        return True
+    return summary.clock_is_shared if summary is not None else run.machine.get("engine") == "stacked"
 
 
 def _read_or_note(name: str, read: Callable[[], T | None], notes: list[str]) -> T | None:

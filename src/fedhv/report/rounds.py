@@ -54,6 +54,7 @@ class Evaluations:
 class Rounds:
     """T rounds: numbers from 1, weights, reports and slacks (T, m), and the costs of each round; NaN if unknown.
 
+    `seconds` leave out those of compilation, `warm_up`; `shared` runs were computed together, on one clock.
     `absent` (T, m) is 1 where no client of the cohort had labels of a task.
     """
 
@@ -67,6 +68,8 @@ class Rounds:
     exchanges: Array
     seconds: Array
     absent: Array
+    warm_up: Array
+    shared: Array
 
     def __len__(self) -> int:
         return len(self.number)
@@ -98,6 +101,7 @@ class HistoryRecords:
     incidents: Incidents = field(default_factory=Incidents)
     attendance: Attendance | None = None
     over_clients: tuple[dict[str, Any], ...] = ()
+    scored: tuple[str, ...] = ()
 
 
 def read_rounds(folder: Path) -> HistoryRecords:
@@ -153,6 +157,8 @@ def from_summary(summary: Summary, done: int = 0) -> HistoryRecords:
         uplink_bytes=summary.communication.uplink_bytes,
         exchanges=0,
         seconds=summary.seconds,
+        warm_up=summary.warm_up_seconds,
+        shared=summary.shared_clock or 1,
         evaluation=summary,
     )
     lost = f"ends after round {done} of {summary.rounds}" if done else "is missing"
@@ -207,8 +213,17 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
         up=column(lambda round: round.uplink_bytes),
         exchanges=column(lambda round: round.exchanges),
         seconds=column(lambda round: round.seconds),
+        warm_up=column(lambda round: round.warm_up),
+        shared=column(lambda round: round.shared),
         absent=matrix([[float(i in round.absent) for i in range(m)] for round in rounds]),
     )
+    scored = tuple(task.scored for task in evaluated[0][1].tasks) if evaluated else ()
+    shares = np.where(np.isfinite(evaluations.accuracy), evaluations.accuracy, 50.0)
+    notes += [
+        f"the accuracy of task '{task}' is not within 0 to 100 %: its score is no share of right answers"
+        for task, values in zip(tasks, shares.T, strict=False)
+        if values.min() < 0 or values.max() > 100
+    ]
     return HistoryRecords(
         tasks,
         arrays,
@@ -217,6 +232,7 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
         Incidents.of(rounds, diverged),
         attendance(rounds),
         over_clients(rounds, tasks),
+        scored,
     )
 
 

@@ -48,11 +48,13 @@ def summary_table(summary: Summary) -> Table:
     table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")
     sent = summary.communication
     table.caption = (
-        f"{summary.rounds} rounds in {summary.seconds:.1f} s, {RATES} {pair_text(summary.rates)}, "
+        f"{summary.rounds} rounds in {_time(summary)}, {RATES} {pair_text(summary.rates)}, "
         f"hypervolume {summary.hypervolume:.3f}; "
         f"{megabytes(sent.downlink_bytes)} down, {megabytes(sent.uplink_bytes)} up"
         + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
-        + "".join(f"\n{line}" for line in [*loss_unit_notes([summary]), *summary.incidents])
+        + "".join(
+            f"\n{line}" for line in (*loss_unit_notes([summary]), *summary.incidents, *filter(None, [summary.mixed]))
+        )
     )
     return table
 
@@ -64,6 +66,13 @@ def loss_unit_notes(summaries: Sequence[Summary]) -> list[str]:
         return []
     pairs = zip(scaled.tasks, scaled.loss_units, strict=True)
     return [f"losses in units of {', '.join(f'{unit:.3g} ({task.name})' for task, unit in pairs)}"]
+
+
+def _time(summary: Summary) -> str:
+    """The seconds of the rounds, and what they leave out or share."""
+    apart = f" and {summary.warm_up_seconds:.1f} s of compilation" if summary.warm_up_seconds else ""
+    shared = f" (an equal part of the clock of {summary.shared_clock} runs)" if (summary.shared_clock or 1) > 1 else ""
+    return f"{summary.seconds:.1f} s{shared}{apart}"
 
 
 def evaluation_table(evaluation: Evaluation, title: str) -> Table:
@@ -78,6 +87,7 @@ def evaluation_table(evaluation: Evaluation, title: str) -> Table:
     table.add_section()
     table.add_row("mean", f"{evaluation.mean_accuracy:.2f}", f"{evaluation.mean_loss:.4f}")
     table.add_row("worst", f"{evaluation.worst_accuracy:.2f}", "")
+    table.caption = escape(evaluation.mixed) or None
     return table
 
 
@@ -171,9 +181,23 @@ def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], 
         *loss_unit_notes([summary for own in runs.values() for summary in own]),
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
-    lacking = untuned(dict(zip(runs, runs, strict=True)), next(iter(runs.values()))[0].setting)
-    more = [rates_sentence(rates, lacking), *verdicts(runs)]
+    first = next(iter(runs.values()))[0]
+    lacking = untuned(dict(zip(runs, runs, strict=True)), first.setting)
+    more = [first.mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
     return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
+
+
+def _clocks(runs: Mapping[str, Sequence[Summary]], costs: Sequence[str]) -> str:
+    """What the seconds share and leave out, where they are shown."""
+    everything = [summary for own in runs.values() for summary in own]
+    if "s" not in costs:
+        return ""
+    said = []
+    if any(summary.clock_is_shared for summary in everything):
+        said.append("s: shared clock, runs that were computed together have equal parts of one time.")
+    if any(summary.warm_up_seconds for summary in everything):
+        said.append(f"Compilation, {max(summary.warm_up_seconds for summary in everything):.1f} s a run, is left out.")
+    return " ".join(said)
 
 
 def verdicts(runs: Mapping[str, Sequence[Summary]]) -> list[str]:

@@ -121,7 +121,7 @@ def learning_rates(study: StudyData) -> Table:
         rows.append((setting_cell(setting.name), *cells))
     columns = (SETTING, *(Column(label, numeric=False, listing=True) for label in labels))
     caption = f"Server and local learning rate {RATES} of every method."
-    return Table("rates", "Learning rates", caption, columns, (tuple(rows),) if rows else ())
+    return Table("learning-rates", "Learning rates", caption, columns, (tuple(rows),) if rows else ())
 
 
 def ablations(study: StudyData) -> Table:

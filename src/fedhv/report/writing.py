@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,7 @@ def write_report(
     figures: bool = True,
     jobs: int = 1,
     data: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Tables as Markdown, CSV and LaTeX, figures as PNG and PDF, and the page, from run folders.
 
@@ -56,6 +57,7 @@ def write_report(
         figures: Whether figures are drawn; they need matplotlib.
         jobs: The number of processes that draw figures.
         data: The folder of the datasets, for figures of the benchmarks themselves.
+        progress: Called with a line after every part. The page is first: it can be opened while figures are drawn.
     """
     places = [Path(folder) for folder in folders]
     if out is None and len(places) != 1:
@@ -71,17 +73,25 @@ def write_report(
 
         check_matplotlib()
     target = _clean(Path(out) if out is not None else places[0] / "report")
+    progress(f"{len(study.runs)} runs read")
+    write_atomic(target / PAGE, page(study))
+    progress(f"The page is written: {target / PAGE}")
     made = tables(study)
-    drawn, notes = _figures(study, target, jobs, data) if figures else ([], [])
-    files = [*_tables(study, made, target), *drawn, target / PAGE]
-    write_atomic(target / PAGE, page(study, figures=[path.stem for path in drawn if path.suffix == ".png"]))
+    written = _tables(study, made, target)
+    progress(f"{len(made)} tables are written")
+    drawn, notes = _figures(study, target, jobs, data, progress) if figures else ([], [])
+    if drawn:  # again, with links to them
+        write_atomic(target / PAGE, page(study, figures=[path.stem for path in drawn if path.suffix == ".png"]))
+    files = [*written, *drawn, target / PAGE]
     return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes))
 
 
-def _figures(study: StudyData, target: Path, jobs: int, data: str | None) -> tuple[list[Path], list[str]]:
+def _figures(
+    study: StudyData, target: Path, jobs: int, data: str | None, progress: Callable[[str], None]
+) -> tuple[list[Path], list[str]]:
     from fedhv.report.figures import write_figures
 
-    return write_figures(study, make_folder(target / "figures"), jobs, data)
+    return write_figures(study, make_folder(target / "figures"), jobs, data, progress)
 
 
 def _tables(study: StudyData, made: Sequence[Table], target: Path) -> list[Path]:

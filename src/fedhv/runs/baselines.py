@@ -286,6 +286,7 @@ def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
         _mean([score.loss for score in scores]),
         {name: _mean([score.metrics[name] for score in scores if name in score.metrics]) for name in names},
         tuple(dict.fromkeys(name for score in scores for name in score.lower)),
+        first.scored,
     )
 
 

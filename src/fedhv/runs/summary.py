@@ -97,6 +97,9 @@ class Summary(Evaluation):
         seconds: Of all rounds.
         calibration_seconds: The time of the calibration.
         total_seconds: Both together.
+        warm_up_seconds: Of compilation, which the others leave out.
+        shared_clock: How many runs were computed together; their seconds are equal parts of one clock. None where it is
+            not known.
     """
 
     setting: str
@@ -121,6 +124,13 @@ class Summary(Evaluation):
     seconds: float
     calibration_seconds: float
     total_seconds: float
+    warm_up_seconds: float = 0.0
+    shared_clock: int | None = None
+
+    @property
+    def clock_is_shared(self) -> bool:
+        """Whether its times cannot be compared, since other runs were computed with it; assumed where it is unknown."""
+        return self.machine.get("engine") == "stacked" if self.shared_clock is None else self.shared_clock > 1
 
     @classmethod
     def read(cls, summary: Any) -> Summary:
@@ -139,6 +149,8 @@ class Summary(Evaluation):
             seconds=found.number("seconds"),
             calibration_seconds=found.number("calibration_seconds"),
             total_seconds=found.number("total_seconds"),
+            warm_up_seconds=found.number("warm_up_seconds") if "warm_up_seconds" in found else 0.0,
+            shared_clock=found.whole("shared_clock", least=1) if "shared_clock" in found else None,
             rates=_rates(found),
             machine={key: found.text(key) for key in MACHINE if key in found},
             labels=tuple(int(n) for n in found.numbers("labels")) if "labels" in found else (),
@@ -183,6 +195,8 @@ class Summary(Evaluation):
             "seconds": self.seconds,
             "calibration_seconds": self.calibration_seconds,
             "total_seconds": self.total_seconds,
+            **({"warm_up_seconds": self.warm_up_seconds} if self.warm_up_seconds else {}),
+            **({} if self.shared_clock is None else {"shared_clock": self.shared_clock}),
         }
 
     def row(self) -> dict[str, Any]:
@@ -282,6 +296,8 @@ def summarise(
         seconds=round(seconds, 3),
         calibration_seconds=round(calibration_seconds, 3),
         total_seconds=round(seconds + calibration_seconds, 3),
+        warm_up_seconds=round(sum(each.warm_up for each in rounds), 3),
+        shared_clock=max((each.shared for each in rounds), default=1),
     )
 
 

@@ -24,7 +24,9 @@ class Round:
         downlink_bytes: Bytes from the server to all clients.
         uplink_bytes: Bytes from all clients to the server.
         exchanges: The number of requests.
-        seconds: Wall-clock time.
+        seconds: Wall-clock time, without `warm_up`.
+        warm_up: Seconds of compilation.
+        shared: How many runs were computed together; their seconds are equal parts of one clock.
         report: The losses that the clients reported, one for every task.
         slack: How far they are below the reference.
         absent: The tasks, by number, that no client of the cohort has labels of; their last report counts.
@@ -48,6 +50,8 @@ class Round:
     uplink_bytes: int
     exchanges: int
     seconds: float = 0.0
+    warm_up: float = 0.0
+    shared: int = 1
     report: tuple[float, ...] | None = None
     slack: tuple[float, ...] | None = None
     floored: int | None = None
@@ -80,6 +84,8 @@ class Round:
             uplink_bytes=found.whole("uplink_bytes"),
             exchanges=found.whole("exchanges"),
             seconds=found.number("seconds"),
+            warm_up=found.number("warm_up") if "warm_up" in found else 0.0,
+            shared=found.whole("shared", least=1) if "shared" in found else 1,
             refused=tuple(_refusal(each) for each in found.objects("refused")) if "refused" in found else (),
             attempts=found.whole("attempts") if "attempts" in found else 1,
             step_norm=found.number("step_norm") if "step_norm" in found else None,
@@ -105,6 +111,8 @@ class Round:
             **bytes_sent(self.traffic),
             "exchanges": self.exchanges,
             "seconds": self.seconds,
+            "warm_up": self.warm_up or None,
+            "shared": self.shared if self.shared > 1 else None,
             "refused": [refusal.as_dict() for refusal in self.refused] or None,
             "attempts": self.attempts if self.attempts > 1 else None,
             "step_norm": self.step_norm,

@@ -369,7 +369,7 @@ def simulate_together(
     not stop the others. The runs may have different methods.
     """
     waiting: dict[int, Event] = {}
-    seconds = [0.0] * len(runs)
+    seconds, warm_up, shared = [0.0] * len(runs), [0.0] * len(runs), [1] * len(runs)
     for i, run in enumerate(runs):
         _advance(waiting, i, run, None)
     while waiting:
@@ -377,8 +377,9 @@ def simulate_together(
         for i, event in list(waiting.items()):
             if isinstance(event, FinishedRound):
                 ended = True
-                spent, seconds[i] = seconds[i], 0.0
-                yield i, replace(event, seconds=round(spent, 6))
+                clock = round(seconds[i], 6), round(warm_up[i], 6), shared[i]
+                seconds[i], warm_up[i], shared[i] = 0.0, 0.0, 1
+                yield i, replace(event, seconds=clock[0], warm_up=clock[1], shared=clock[2])
                 _advance(waiting, i, runs[i], None)
             elif isinstance(event, FedHVError):
                 del waiting[i]
@@ -395,9 +396,11 @@ def simulate_together(
                     answers[i] = engine.evaluate(event.model, event.reference)
             for i, answer in answers.items():
                 _advance(waiting, i, runs[i], answer)
-        spent = time.perf_counter() - began
+        spent, warmed = time.perf_counter() - began, engine.warmed_up()
         for i in present:  # runs that were computed together share the time equally
-            seconds[i] += spent / len(present)
+            seconds[i] += max(spent - warmed, 0.0) / len(present)
+            warm_up[i] += warmed / len(present)
+            shared[i] = max(shared[i], len(present))
 
 
 def _advance(waiting: dict[int, Event], i: int, run: Generator[Event, Any, None], answer: Any) -> None:

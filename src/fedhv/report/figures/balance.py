@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NEAR_FLOOR = 30.0
+"""Slacks that are at most this many times the floor are near it."""
 LINES_UP_TO = 8
 """Up to this number of tasks, weights are lines; with more they are a map."""
 
@@ -57,7 +59,7 @@ def with_slack(setting: SettingStudy) -> list[Group]:
 
 
 def slacks(setting: SettingStudy) -> Figure:
-    """r − f̂ of every task and round, on a linear axis and on a logarithmic one that ends at the floor."""
+    """r − f̂ of every task and round, on a linear axis and on a logarithmic one."""
     groups = with_slack(setting)
     figure, axes = panels(len(groups), 2, 2.5)
     for group, linear, log in zip(groups, axes[::2], axes[1::2], strict=True):
@@ -67,16 +69,25 @@ def slacks(setting: SettingStudy) -> Figure:
                 _lines(each, setting, group, "slack", logarithmic=each is log)
             else:
                 _envelope(each, group)
-            each.set_title(plain(group.label))
+            each.set_title(f"{plain(group.label)}, {'logarithmic' if each is log else 'linear'} axis")
             each.set_ylabel("Slack  $r_i - \\hat{f}_i$")
             each.set_xlabel("Round")
         linear.set_ylim(bottom=min(0.0, linear.get_ylim()[0]))
         floor = group.runs[0].record.parameters.get("floor")
         if is_number(floor) and floor > 0:
-            log.axhline(floor, color="#222222", linewidth=1, linestyle=(0, (4, 2)), label=f"floor {floor:g}")
+            _floor(log, float(floor))
     letters(axes)
     legend_above(figure, axes[1])
     return figure
+
+
+def _floor(axes: Axes, floor: float) -> None:
+    """The floor of the slacks as a line where slacks come near it; else in words, instead of empty decades."""
+    if axes.get_ylim()[0] <= NEAR_FLOOR * floor:
+        axes.axhline(floor, color="#222222", linewidth=1, linestyle=(0, (4, 2)), label=f"floor {floor:g}")
+        return
+    style: dict[str, Any] = {"fontsize": 6.5, "color": "#444444", "ha": "right", "va": "bottom"}
+    axes.text(0.98, 0.03, f"floor {floor:g}, below this axis", transform=axes.transAxes, **style)
 
 
 def _lines(axes: Axes, setting: SettingStudy, group: Group, what: str, logarithmic: bool = False) -> None:

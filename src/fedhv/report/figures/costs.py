@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNITS = {"bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")),
          "seconds": ((3600 * 2, "hours"), (60 * 5, "minutes"), (0, "seconds"))}  # fmt: skip
+_PANELS = {"mean_accuracy": "Mean accuracy", "worst_accuracy": "Worst task"}
+_NAMES = {"bytes": "Sent in both directions", "seconds": "Wall-clock time"}
 SCALE = {"hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
 
 
@@ -33,12 +35,20 @@ def costs(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
                 scaled = Curve(curve.x / scale, curve.mean, curve.deviation, curve.count)
                 draw(each, scaled, styles[group.label], group.label)
             from_zero(each)
+            each.set_title(f"{_PANELS[metric]} against {'communication' if cost == 'bytes' else 'time'}")
             if row == 1:
-                each.set_xlabel(f"{'Sent in both directions' if cost == 'bytes' else 'Wall-clock time'} ({unit})")
+                each.set_xlabel(f"{_NAMES[cost]}{_apart(setting) if cost == 'seconds' else ''} ({unit})")
         axes[2 * row].set_ylabel(TITLES[metric])
     letters(axes)
     legend_above(figure, axes[0])
     return figure
+
+
+def _apart(setting: SettingStudy) -> str:
+    """What the seconds are not: those of a run alone, or of its compilation."""
+    runs = [run for group in setting.groups for run in group.runs]
+    shared = ", shared clock" if any(run.clock_is_shared for run in runs) else ""
+    return shared + (", without compilation" if any(np.nansum(run.rounds.warm_up) > 0 for run in runs) else "")
 
 
 def unit_of(largest: float, cost: str) -> tuple[float, str]:

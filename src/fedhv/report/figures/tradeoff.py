@@ -16,8 +16,15 @@ from fedhv.report.palette import Style
 from fedhv.support.statistics import Spread
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+INSET = (0.62, 0.07, 0.36, 0.34)
+"""Where the inset of a plane is, in parts of the axes: left, bottom, width, height."""
+ROOM_FOR_INSET = 0.75
+"""The space below the final points, in parts of their range, so that the inset covers none of them."""
+SMALLEST_RANGE = 0.5
+"""Percentage points that axes show at least."""
 UPRIGHT_UP_TO = 12
 """Up to this number of tasks, the names around a radar are horizontal; with more they are rotated."""
 
@@ -34,25 +41,63 @@ def plane_tasks(setting: SettingStudy) -> tuple[int, int]:
 
 
 def plane(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
-    """Mean accuracies of two tasks from the first evaluation to the last; the final cross is one deviation of each."""
+    """Final accuracies of two tasks, with one deviation of each, and in an inset the way there.
+
+    The axes end near the final points, which are close together; the curves begin far away from them.
+    """
     figure, (axes,) = panels(1, 1, 3.4, width=4.2)
     across, up = plane_tasks(setting)
+    names = [plain(setting.tasks[task]) for task in (across, up)]
+    whole: Any = axes.inset_axes(INSET)
+    ends = []
     for group in setting.groups:
         x, y = metric_curve(group, f"accuracy.{across}"), metric_curve(group, f"accuracy.{up}")
         if not len(x):
             continue
         style = styles[group.label]
-        axes.plot(x.mean, y.mean, color=style.colour, linestyle=linestyle(style), label=plain(group.label), alpha=0.85)
-        axes.plot(x.mean[:1], y.mean[:1], marker="o", color=style.colour, markerfacecolor="white", linestyle="none")
+        for each, width in ((axes, 1.3), (whole, 0.9)):
+            each.plot(
+                x.mean, y.mean, color=style.colour, linestyle=linestyle(style), alpha=0.7, linewidth=width,
+                marker=style.marker, markevery=[-1], markersize=4 if each is axes else 2, label=plain(group.label),
+            )  # fmt: skip
+        whole.plot(x.mean[:1], y.mean[:1], marker="o", markersize=2.5, color=style.colour, markerfacecolor="white")
         end = [Spread.of(values_of(group, final(f"accuracy.{task}"))) for task in (across, up)]
+        ends.append(end)
         axes.errorbar(
             end[0].mean, end[1].mean, xerr=end[0].deviation, yerr=end[1].deviation, color=style.colour,
-            marker=style.marker, markersize=5, markeredgecolor="white", elinewidth=1.6, capsize=2.5, zorder=5,
+            marker=style.marker, markersize=6, markeredgecolor="white", elinewidth=1.6, capsize=2.5, zorder=5,
+            linestyle="none",
         )  # fmt: skip
-    axes.set_xlabel(f"{plain(setting.tasks[across])}: accuracy (%)")
-    axes.set_ylabel(f"{plain(setting.tasks[up])}: accuracy (%)")
+    if ends:
+        axes.set_xlim(*near([end[0] for end in ends]))
+        axes.set_ylim(*near([end[1] for end in ends], room=ROOM_FOR_INSET))
+    _as_inset(axes, whole)
+    axes.set_xlabel(f"{names[0]}: final accuracy (%)")
+    axes.set_ylabel(f"{names[1]}: final accuracy (%)")
     legend_above(figure, axes)
     return figure
+
+
+def near(ends: Sequence[Spread], room: float = 0.0) -> tuple[float, float]:
+    """Limits around the final points and their deviations; `room` times the range is added below them."""
+    known = [end for end in ends if math.isfinite(end.mean)]
+    low = min((end.mean - (end.deviation or 0.0) for end in known), default=0.0)
+    high = max((end.mean + (end.deviation or 0.0) for end in known), default=100.0)
+    span = max(high - low, SMALLEST_RANGE)
+    return low - (0.12 + room) * span, high + 0.12 * span
+
+
+def _as_inset(axes: Axes, whole: Any) -> None:
+    """The whole way in a corner, in small print, with the part that the axes show outlined."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    outline: dict[str, Any] = {"fill": False, "edgecolor": "#444444", "linewidth": 0.7}
+    from matplotlib.patches import Rectangle
+
+    whole.add_patch(Rectangle((left, bottom), right - left, top - bottom, **outline))
+    whole.tick_params(labelsize=5.5, length=2, pad=1.5)
+    whole.set_title("all rounds", fontsize=6.5, pad=2)
+    whole.grid(False)
+    whole.patch.set_alpha(0.92)
 
 
 def radar(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:

@@ -34,7 +34,11 @@ def check_matplotlib() -> None:
 
 
 def write_figures(
-    study: StudyData, folder: Path, jobs: int = 1, data: str | None = None
+    study: StudyData,
+    folder: Path,
+    jobs: int = 1,
+    data: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Path], list[str]]:
     """Every figure of every setting; returns the files and a note on each figure that could not be drawn.
 
@@ -43,22 +47,39 @@ def write_figures(
         folder: An existing folder for the files.
         jobs: The number of drawing processes. More than one needs an importable main module, like `multiprocessing`.
         data: The folder of the datasets, for figures of the benchmarks themselves.
+        progress: Called with a line whenever the figures of a setting are drawn.
     """
     looks = styles(study)
     names = prefixes(study)
     tasks: list[FigureTask] = []
+    results: list[tuple[list[Path], list[str]]] = []
     check_matplotlib()
     for setting in study.settings:
         if any(group.counted for group in setting.groups):
             tasks.append(partial(_draw_setting, setting, looks, folder, names[setting.name]))
         tasks.append(partial(_draw_benchmark, setting.runs[0].record.config, folder, names[setting.name], data))
     if jobs == 1 or len(tasks) < 3:
-        results = [task() for task in tasks]
+        pending: Iterator[tuple[list[Path], list[str]]] = (task() for task in tasks)
+        _collect(pending, results, len(tasks), progress)
     else:
         with ProcessPoolExecutor(min(jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
-            results = [future.result() for future in [pool.submit(task) for task in tasks]]
+            futures = [pool.submit(task) for task in tasks]
+            _collect((future.result() for future in futures), results, len(tasks), progress)
     notes = dict.fromkeys(note for _, found in results for note in found)
     return [path for paths, _ in results for path in paths], list(notes)
+
+
+def _collect(
+    pending: Iterator[tuple[list[Path], list[str]]],
+    results: list[tuple[list[Path], list[str]]],
+    parts: int,
+    progress: Callable[[str], None],
+) -> None:
+    """Keep results as they come, and tell how many figures there are."""
+    for number, result in enumerate(pending, start=1):
+        results.append(result)
+        figures = sum(path.suffix == ".pdf" for paths, _ in results for path in paths)
+        progress(f"Figures: {figures} drawn, part {number} of {parts}")
 
 
 def figures_of(setting: SettingStudy, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
