@@ -83,7 +83,7 @@ SHARED = {
     "communication", "device", "evaluation", "hypervolume", "loss", "machine", "mean_accuracy", "mean_loss", "method",
     "precision", "reference", "report", "round", "rounds", "seconds", "seed", "setting", "slack", "tasks", "watch",
     "weights", "worst_accuracy", "attempts", "refused", "engine", "floored", "floor_activations",
-    "cohort", "validation", "labels", "rates", "shared",
+    "cohort", "validation", "labels", "rates", "shared", "absent",
 }  # fmt: skip
 PACKAGE = Path(fedhv.__file__).parent
 
