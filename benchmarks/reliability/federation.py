@@ -36,7 +36,9 @@ sys.path.insert(0, str(APP))
 NODES, SEED = 5, 0
 NODE = "FEDHV_NODE"
 """The environment variable by which all processes of a node are found."""
-LONGEST = 2400.0
+LOOKS = 30.0
+"""Seconds between two looks whether the run has failed, as it may on a machine that is too busy."""
+LONGEST = 3600.0
 """Seconds after which the script gives up."""
 SKIPPED = 77
 SERVICE = 5.0
@@ -209,6 +211,7 @@ class Federation:
 
     def submit(self, rounds: int) -> None:
         settings = {"rounds": rounds, "nodes": NODES, "seed": SEED, "quorum": 4.0, "grace": 30.0}
+        settings["reply-seconds"] = 240.0
         texts = {"out": self.out, "roster": self.home / "roster.toml", "profile": "hardened"}
         words = [f"{key}={value}" for key, value in settings.items()]
         words += [f"{key}='{value}'" for key, value in texts.items()]
@@ -270,6 +273,13 @@ class Federation:
                     self.start_superlink()
                 else:
                     self.start_node(int(name.rsplit("-", 1)[1]))
+
+    def failed(self) -> str:
+        """Why the newest run has failed; empty while it runs."""
+        if self.server_pids("flwr-serverapp"):
+            return ""
+        found = self.flwr("list", "federation", "--run-id", self.runs[-1])["runs"][0]
+        return str(found.get("status-details", "")) if found["status"] == "finished:failed" else ""
 
     def history(self) -> list[dict[str, Any]]:
         try:
@@ -388,12 +398,17 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
         ("new server certificate, new key", "site-4", 16, rotate),
     ]
     f.submit(rounds)
-    shown = 0
+    shown, looked = 0, time.monotonic()
     while not (f.out / "summary.json").exists():
         if time.monotonic() - f.began > LONGEST:
             raise RuntimeError(f"not finished after {LONGEST:g} s:\n{f.server.tail('superlink', 30)}")
         time.sleep(0.5)
         f.serve()
+        if time.monotonic() - looked > LOOKS:
+            looked = time.monotonic()
+            if why := f.failed():
+                f.note(f"the run has failed and is submitted again: {why}")
+                f.submit(rounds)
         history = f.history()
         for record in history[shown:]:
             refused = "; ".join(f"{each['client']}: {each['reason']}" for each in record.get("refused", ()))

@@ -380,7 +380,7 @@ def test_a_node_refuses_a_server_of_another_version(grid):
     strategy = Strategy(FEDHV, grid.problem, override=OVERRIDE, patience=PATIENCE)
     (message, *_) = strategy.configure_train(1, strategy.initial_arrays(), ConfigRecord(), grid)
     message.content["config"]["protocol"] = 99
-    with pytest.raises(FedHVError, match=r"protocol 2.* here, .*protocol 99.* on the server"):
+    with pytest.raises(FedHVError, match=r"protocol 3.* here, .*protocol 99.* on the server"):
         grid.app(message, grid.nodes[message.metadata.dst_node_id])
 
 

@@ -296,7 +296,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     path = tmp_path / "old" / "config.toml"
     text = path.read_text()
     new = ("aggregate", "trim", "smoothing", "watch", "explosion", "drop_out", "late", "crash", "non_finite", "absurd",
-           "false_report", "scale", "claim", "pattern", "min_replies", "attempts", "grace", "profile",
+           "false_report", "scale", "claim", "pattern", "min_replies", "attempts", "grace", "profile", "max_jump",
            "[setting.faults]", "[setting.server]")  # fmt: skip
     path.write_text("\n".join(line for line in text.splitlines() if not line.startswith(new)) + "\n")
     assert "faults" not in path.read_text()
