@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedhv.protocol.evaluation import mixed_scores
+from fedhv.protocol.evaluation import Evaluation, mixed_scores
 from fedhv.report.cells import Cell, Column, Table, ranked, words
 from fedhv.report.escape import latex_text
 from fedhv.report.groups import Group, StudyData, method_rank, setting_title
@@ -13,6 +13,9 @@ from fedhv.report.ranking import ONE_SEED, RULE
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import group_rates, study_sentence
 from fedhv.report.reading import RunData
+from fedhv.runs.selected import Selected
+from fedhv.runs.summary import Summary
+from fedhv.support.errors import InputError
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
 RATES_COLUMN = Column(RATES, numeric=False, listing=True)
@@ -83,15 +86,52 @@ def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequ
 
 
 def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportMetric) -> list[Cell]:
-    """One metric of every method that has runs, with ranks."""
+    """One metric of every method that has runs, with ranks; baselines are not ranked."""
     values = {label: by_seed(group, metric.value) for label, group in by_label.items()}
-    found = ranked(values, metric.higher, metric.digits)
+    methods = {label: each for label, each in values.items() if not by_label[label].baseline}
+    others = {label: each for label, each in values.items() if by_label[label].baseline}
+    found = ranked(methods, metric.higher, metric.digits) | ranked(others, None, metric.digits)
     return [found.get(label, Cell("–")) for label in labels]
 
 
 def final(metric: str) -> RunValue:
-    """The last evaluation."""
-    return lambda run: None if run.evaluations.lacks(metric) else float(run.evaluations.values(metric)[-1])
+    """The evaluation of the kept model: the last one, or the test of a run whose rounds are judged on validation."""
+
+    def of(run: RunData) -> float | None:
+        if run.evaluations.lacks(metric):
+            return None
+        tested = evaluation_of(run) if selection_of(run) is not None else None
+        if tested is None:
+            return float(run.evaluations.values(metric)[-1])
+        kind, _, task = metric.partition(".")
+        return float(getattr(tested.tasks[int(task)] if task else tested, kind))
+
+    return of
+
+
+def summary_of(run: RunData) -> Summary | None:
+    """The summary of a finished run; None if there is none or it cannot be read, which the run's notes say."""
+    try:
+        return run.record.ended
+    except InputError:
+        return None
+
+
+def selection_of(run: RunData) -> Selected | None:
+    """How a finished run chose its model, if it did."""
+    summary = summary_of(run)
+    return None if summary is None else summary.selection
+
+
+def evaluation_of(run: RunData) -> Evaluation | None:
+    """The evaluation of the kept model, or the last one of a run that has not finished."""
+    summary = summary_of(run)
+    if summary is not None:
+        return summary
+    try:
+        return next((round.evaluation for round in reversed(run.record.rounds) if round.evaluation is not None), None)
+    except InputError:
+        return None
 
 
 ACCURACIES = (

@@ -22,6 +22,7 @@ def differences(study: StudyData) -> Table:
         groups = [group for group in setting.groups if group.counted and not group.unfinished]
         # The last in order, usually FedHV, minus each of the others.
         pairs = [(groups[i], groups[j]) for i in reversed(range(len(groups))) for j in range(i)]
+        pairs = [(b, a) if a.baseline else (a, b) for a, b in pairs if not (a.baseline and b.baseline)]
         rows = [_row(setting_cell(setting.name), *pair) for pair in pairs]
         sections.append(tuple(row for row in rows if row is not None))
     names = (SETTING, Column("Methods", numeric=False), RATES_COLUMN)

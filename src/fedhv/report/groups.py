@@ -8,6 +8,7 @@ from typing import Any
 from fedhv.methods import METHODS
 from fedhv.report.reading import RunData
 from fedhv.report.variants import Changes, Factor, describe, factor
+from fedhv.runs.defaults import BASELINES
 
 ORDER = ("uniform", "fsmgda", "fedcmoo", "fedhv")
 """The paper's order of methods; others come before its own, by name."""
@@ -36,6 +37,11 @@ class Group:
         """Its name in tables and figures."""
         variant = describe(self.variant)
         return f"{method_title(self.method)} ({variant})" if variant else method_title(self.method)
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it is a baseline, which is compared with and not ranked."""
+        return self.method in BASELINES
 
     @property
     def counted(self) -> tuple[RunData, ...]:
@@ -140,4 +146,6 @@ def method_rank(name: str) -> tuple[int, int, str]:
     """Sorts methods: the paper's baselines, then others by name, the paper's own last."""
     if name == ORDER[-1]:
         return 2, 0, name
+    if name in BASELINES:
+        return 3, BASELINES.index(name), name
     return (0, ORDER.index(name), name) if name in ORDER else (1, 0, name)

@@ -10,10 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.evaluation import ACCURACY, Evaluation
 from fedhv.report.ranking import BEST, LEVEL, SHORT_RULE, standing, verdict
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import UNKNOWN, pair_text, rates_sentence, untuned
+from fedhv.report.relative import SINGLE_TASK, delta_m, mean_ranks, worst_change
+from fedhv.runs.defaults import BASELINES
 from fedhv.runs.summary import Summary
 from fedhv.support.statistics import Spread
 from fedhv.support.terminal import longest_word, natural_width
@@ -29,8 +31,11 @@ LEFT_OUT_FIRST = ("MB", "s", RATES, "HV", "MeanLoss", TASKS)
 """The columns that a narrow terminal leaves out, in this order. Accuracies are always shown; rates
 that are left out are in the caption."""
 
-SummaryValue = Callable[[Summary], float]
-"""A number of a run's summary."""
+LEFT_OUT_OF_METRICS = ("MB", "s", RATES, TASKS)
+"""The same where tasks are judged by metrics."""
+
+SummaryValue = Callable[[Summary], float | None]
+"""A number of a run's summary, if it has it."""
 
 
 def summary_table(summary: Summary) -> Table:
@@ -38,25 +43,43 @@ def summary_table(summary: Summary) -> Table:
     title = escape(f"{summary.method} on {summary.setting}, seed {summary.seed}")
     table = Table(box=box.SIMPLE_HEAD, title=title)
     metrics = list(dict.fromkeys(name for task in summary.tasks for name in task.metrics))
-    for heading in ("task", "accuracy %", "loss", "weight", *metrics):
+    accuracy = [] if all(task.metrics for task in summary.tasks) else ["accuracy %"]
+    arrows = {name: " ↓" if name in task.lower else " ↑" for task in summary.tasks for name in task.metrics}
+    for heading in ("task", *(name + arrows[name] for name in metrics), *accuracy, "loss", "weight"):
         table.add_column(escape(heading), justify="left" if heading == "task" else "right")
     for task, weight in zip(summary.tasks, summary.weights, strict=True):
         judged = [f"{task.metrics[name]:.4g}" if name in task.metrics else "" for name in metrics]
-        table.add_row(Text(task.name), f"{task.accuracy:.2f}", f"{task.loss:.4f}", f"{weight:.3f}", *judged)
-    table.add_section()
-    table.add_row("mean", f"{summary.mean_accuracy:.2f}", f"{summary.mean_loss:.4f}", "")
-    table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")
+        percent = [f"{task.accuracy:.2f}"] if accuracy else []
+        table.add_row(Text(task.name), *judged, *percent, f"{task.loss:.4f}", f"{weight:.3f}")
+    if summary.by_accuracy:
+        table.add_section()
+        table.add_row("mean", f"{summary.mean_accuracy:.2f}", f"{summary.mean_loss:.4f}", "")
+        table.add_row("worst", f"{summary.worst_accuracy:.2f}", "", "")
     sent = summary.communication
     table.caption = (
         f"{summary.rounds} rounds in {_time(summary)}, {RATES} {pair_text(summary.rates)}, "
         f"hypervolume {summary.hypervolume:.3f}; "
         f"{megabytes(sent.downlink_bytes)} down, {megabytes(sent.uplink_bytes)} up"
         + (f", calibration {megabytes(sent.calibration_bytes)}" if sent.calibration_bytes else "")
-        + "".join(
-            f"\n{line}" for line in (*loss_unit_notes([summary]), *summary.incidents, *filter(None, [summary.mixed]))
-        )
+        + "".join(f"\n{line}" for line in (*loss_unit_notes([summary]), *summary.incidents, *_scored(summary)))
     )
     return table
+
+
+def _scored(summary: Summary) -> list[str]:
+    """Notes on scores: accuracies of different kinds, if these judge the tasks, and the clients' own examples."""
+    mixed = [summary.mixed] if summary.mixed and summary.by_accuracy else []
+    return [*mixed, *_at_clients(summary)]
+
+
+def _at_clients(summary: Summary) -> list[str]:
+    """A line per task about the clients' own held-out examples."""
+    over = () if summary.selection is None else summary.selection.over_clients
+    return [
+        f"{each.task}, {each.score} at {each.clients} clients: mean {each.mean:.4g}, "
+        f"worst tenth {each.worst_decile:.4g}" + ("" if each.deviation is None else f", deviation {each.deviation:.3g}")
+        for each in over
+    ]
 
 
 def loss_unit_notes(summaries: Sequence[Summary]) -> list[str]:
@@ -102,7 +125,7 @@ def comparison_table(summaries: Sequence[Summary], width: int, how: str = "") ->
     title = escape(f"{summaries[0].setting}, {_seeds(summaries)}")
     columns, left_out = _columns(runs), []
     table = _compared(title, methods, columns)
-    for part in LEFT_OUT_FIRST:
+    for part in LEFT_OUT_FIRST if _by_accuracy(runs) else LEFT_OUT_OF_METRICS:
         if natural_width(table) <= width:
             break
         if any(column.part == part for column in columns):
@@ -122,26 +145,58 @@ class _Column:
     cells: dict[str, Text]
 
 
+def _by_accuracy(runs: Mapping[str, Sequence[Summary]]) -> bool:
+    """Whether every task is judged by its accuracy, as in the paper."""
+    return all(summary.by_accuracy for own in runs.values() for summary in own)
+
+
 def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
     def column(part: str, heading: str, value: SummaryValue, higher: bool | None, digits: int) -> _Column:
-        spreads = {name: Spread.of([value(summary) for summary in own]) for name, own in runs.items()}
+        found = {name: [v for summary in own if (v := value(summary)) is not None] for name, own in runs.items()}
+        spreads = {name: Spread.of(values) for name, values in found.items() if values}
         if higher is None:
             return _Column(part, heading, {name: Text(f"{s.mean:.{digits}f}") for name, s in spreads.items()})
         places = standing(_by_seed(runs, value), higher)
         styles = {name: {BEST: "bold", LEVEL: "underline"}.get(places.get(name, 0), "") for name in runs}
         return _Column(part, heading, {name: Text(s.text(digits), styles[name]) for name, s in spreads.items()})
 
-    def accuracy(i: int) -> SummaryValue:
-        return lambda summary: summary.tasks[i].accuracy
+    def main(i: int) -> SummaryValue:
+        return lambda summary: summary.tasks[i].main.value
 
     (first, *_), *_ = runs.values()
+    if _by_accuracy(runs):
+        scores = [column(heading.split()[0], heading, _metric(key), up, digits) for key, heading, up, digits in COLUMNS]
+        scores += [column(TASKS, f"{task.name} %", main(i), True, 1) for i, task in enumerate(first.tasks)]
+    else:
+        scores = [column(heading.split()[0], heading, value, up, 2) for heading, value, up in _relative(runs)]
+        for i, task in enumerate(first.tasks):
+            score = task.main
+            heading = f"{task.name} {'%' if score.name == ACCURACY else score.name} {'↑' if score.higher else '↓'}"
+            scores.append(column(TASKS, heading, main(i), score.higher, score.digits))
     return [
         _Column(RATES, RATES, {name: Text(rates) for name, rates in _rates(runs).items()}),
-        *(column(heading.split()[0], heading, _metric(key), up, digits) for key, heading, up, digits in COLUMNS),
-        *(column(TASKS, f"{task.name} %", accuracy(i), True, 1) for i, task in enumerate(first.tasks)),
+        *scores,
         column("MB", "MB", lambda summary: summary.communication.total_bytes / 1e6, None, 1),
         column("s", "s", lambda summary: summary.total_seconds, None, 1),
     ]
+
+
+def _relative(runs: Mapping[str, Sequence[Summary]]) -> list[tuple[str, SummaryValue, bool]]:
+    """The summary of tasks that are not all judged by accuracy: Δm and worst task with a baseline, and mean ranks."""
+    alone = {summary.seed: summary for summary in runs.get(SINGLE_TASK, ())}
+    ranked: dict[int, float] = {}
+    for seed in {summary.seed for own in runs.values() for summary in own}:
+        here = {id(s): s for name, own in runs.items() if name not in BASELINES for s in own if s.seed == seed}
+        ranked |= mean_ranks(here)
+
+    def change(function: Callable[[Summary, Summary], float | None]) -> SummaryValue:
+        return lambda summary: function(summary, alone[summary.seed]) if summary.seed in alone else None
+
+    found: list[tuple[str, SummaryValue, bool]] = []
+    if alone:
+        found = [("Δm % ↑", change(delta_m), True), ("worst % ↑", change(worst_change), True)]
+    methods = sum(name not in BASELINES for name in runs)
+    return [*found, *([("rank ↓", lambda summary: ranked.get(id(summary)), False)] if methods > 1 else [])]
 
 
 def _metric(key: str) -> SummaryValue:
@@ -149,7 +204,12 @@ def _metric(key: str) -> SummaryValue:
 
 
 def _by_seed(runs: Mapping[str, Sequence[Summary]], value: SummaryValue) -> dict[str, dict[int, float]]:
-    return {name: {summary.seed: value(summary) for summary in own} for name, own in runs.items()}
+    """The value of every seed of the methods; baselines are compared with and not ranked."""
+    return {
+        name: {summary.seed: v for summary in own if (v := value(summary)) is not None}
+        for name, own in runs.items()
+        if name not in BASELINES
+    }
 
 
 def _rates(runs: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
@@ -163,8 +223,10 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) ->
     for column in columns:
         least = max(map(longest_word, (column.heading, *(cell.plain for cell in column.cells.values()))))
         table.add_column(escape(column.heading), justify="right", overflow="fold", min_width=least)
-    for name in methods:
-        table.add_row(Text(name), *(column.cells[name] for column in columns))
+    for name in sorted(methods, key=lambda name: name in BASELINES):  # baselines below the methods
+        if name in BASELINES and table.rows and not any(row.end_section for row in table.rows):
+            table.add_section()
+        table.add_row(Text(name), *(column.cells.get(name, Text("–")) for column in columns))
     return table
 
 
@@ -177,6 +239,11 @@ def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], 
         "mean ± sample standard deviation" if repeated else "",
         f"{SHORT_RULE}" if len(runs) > 1 and repeated else "",
         f"{RATES} {''.join(same)} for every method" if RATES in left_out and same != {UNKNOWN} else "",
+        "Δm and worst: change to single-task training, of the mean and of the worst task; rank: mean over tasks"
+        if any(column.part == "Δm" for column in columns)
+        else "rank: mean over tasks; --baselines single-task adds the change to single-task training"
+        if any(column.part == "rank" for column in columns)
+        else "",
         f"{' and '.join(costs)} include{'' if costs[1:] else 's'} calibration" if costs else "",
         *loss_unit_notes([summary for own in runs.values() for summary in own]),
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
@@ -201,10 +268,13 @@ def _clocks(runs: Mapping[str, Sequence[Summary]], costs: Sequence[str]) -> str:
 
 
 def verdicts(runs: Mapping[str, Sequence[Summary]]) -> list[str]:
-    """Who is best in mean and worst accuracy, or level with whom; nothing of one method or one seed."""
+    """Who is best in mean and worst accuracy (or Δm and the like), or level with whom; nothing with one seed."""
     said = []
-    for key, heading, higher, _ in COLUMNS[:2]:
-        values = _by_seed(runs, _metric(key))
+    judged = [(_metric(key), heading, higher) for key, heading, higher, _ in COLUMNS[:2]]
+    if not _by_accuracy(runs):
+        judged = [(value, heading, higher) for heading, value, higher in _relative(runs)]
+    for value, heading, higher in judged:
+        values = _by_seed(runs, value)
         if standing(values, higher):
             said.append(f"{heading.split()[0]}: {verdict(values, higher)}.")
     return said

@@ -31,6 +31,7 @@ from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import every_rate
+from fedhv.report.scores import accuracies_only, main_scores, over_clients, relative
 from fedhv.report.skew import skew_over_clients
 from fedhv.report.variants import value_text
 
@@ -39,20 +40,15 @@ LAST = 10
 
 def tables(study: StudyData) -> list[Table]:
     """All tables that have rows."""
-    makers = (
-        main,
-        loss,
-        differences,
-        per_task,
-        last_ten,
-        ablations,
-        learning_rates,
-        references,
-        missing_labels,
-        skew_over_clients,
-        costs,
-    )
-    return [table for table in (make(study) for make in makers) if table.sections]
+    judged = accuracies_only(study)
+    others = (over_clients, ablations, learning_rates, references, missing_labels, skew_over_clients, costs)
+    made = [
+        main(judged),
+        *(make(study) for make in (relative, main_scores, loss)),
+        *(make(judged) for make in (differences, per_task, last_ten)),
+        *(make(study) for make in others),
+    ]
+    return [table for table in made if table.sections]
 
 
 def main(study: StudyData) -> Table:

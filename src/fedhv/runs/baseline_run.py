@@ -92,7 +92,7 @@ class BaselineRun:
             weights=summary.weights,
             downlink_bytes=sent.downlink_bytes,
             uplink_bytes=sent.uplink_bytes,
-            exchanges=summary.rounds,
+            exchanges=int(sent.total_bytes > 0),
             seconds=summary.seconds,
             evaluation=Evaluation.of(summary.tasks, self.setting.evaluation.reference),
         )

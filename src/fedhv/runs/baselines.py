@@ -244,6 +244,8 @@ def combined(
         machine=ended[0].machine,
         rounds=max(each.rounds for each in ended),
         weights=(1 / m,) * m,
+        rates=ended[0].rates,
+        loss_units=ended[0].loss_units,
         labels=ended[0].labels,
         communication=Communication(down, up, 0, down + up),
         selection=selection,

@@ -249,8 +249,8 @@ def evaluated(
     place = plan.seed, t, plan.local_in(t)
     found = yield from validate(layout, plan.validates, population, plan.screening, model, place, plan.metrics)
     if evaluation is None:
-        evaluation = found.overall(plan.evaluation_reference)
-    return evaluation, found.as_dict(plan.evaluation_reference)
+        evaluation = found.overall(plan.evaluation_reference, plan.judged)
+    return evaluation, found.as_dict(plan.evaluation_reference, plan.judged)
 
 
 def _play(

@@ -50,10 +50,13 @@ class Validation:
     refused: tuple[Refusal, ...] = ()
     metrics: tuple[MetricName | None, ...] = ()
 
-    def overall(self, reference: float) -> Evaluation | None:
-        """All tasks over all held-out labels; None where a task has none among the clients that answered."""
+    def overall(self, reference: float, judged: Sequence[int] | None = None) -> Evaluation | None:
+        """All tasks over all held-out labels; None where a task has none among the clients that answered.
+
+        With `judged` only these tasks, by number, have to have labels; the others may be NaN.
+        """
         losses, scores = (each.tolist() for each in self.replies.overall())
-        if not all(map(math.isfinite, losses)):
+        if not all(math.isfinite(loss) for i, loss in enumerate(losses) if judged is None or i in judged):
             return None
         judged = self.replies.overall_metrics().tolist()
         made = []
@@ -83,9 +86,9 @@ class Validation:
     def _metric(self, i: int) -> MetricName | None:
         return self.metrics[i] if self.metrics else None
 
-    def as_dict(self, reference: float) -> dict[str, Any]:
+    def as_dict(self, reference: float, judged: Sequence[int] | None = None) -> dict[str, Any]:
         """As the history has it: overall scores, their spread over clients, and every client's numbers by task."""
-        overall = self.overall(reference)
+        overall = self.overall(reference, judged)
         found = self.replies
         made: dict[str, Any] = {} if overall is None else overall.as_dict()
         made["clients"] = {
