@@ -1,4 +1,4 @@
-"""Make the pictures of the documentation anew, from reports of three studies.
+"""Make the figures of the documentation anew, from reports of three studies.
 
     fedhv compare digits && fedhv report runs/digits
     docs/images/ablations.sh && fedhv report runs/ablations
@@ -6,7 +6,7 @@
     fedhv report runs/five-questions
     python docs/images/make.py runs
 
-Needs Chromium, playwright and Pillow.
+Needs Pillow. `page.py` makes the pictures of the page, `readme.py` those of the README.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ import sys
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
 FIGURES = {
     "digits": ("curves", "per-task", "plane", "weights", "slacks", "costs", "labels", "examples"),
     "five-questions": ("radar",),
     "ablations": ("ablations", "ablation-fedhv-participants"),
-}
-SCREENS = {
-    "light": {"viewport": {"width": 1180, "height": 1660}},
-    "dark": {"viewport": {"width": 1180, "height": 1660}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 1500}, "device_scale_factor": 1.5, "is_mobile": True},
 }
 
 
@@ -37,21 +31,7 @@ def main(runs: Path) -> None:
         for name in names:
             shown = name if name != "ablation-fedhv-participants" else "ablation-curves"
             shutil.copy(runs / study / "report" / "figures" / f"{name}.png", HERE / f"figure-{shown}.png")
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
-        for name, options in SCREENS.items():
-            page = browser.new_context(**options).new_page()
-            page.goto((runs / "digits" / "report" / "index.html").resolve().as_uri())
-            if name == "dark":
-                page.select_option("#metric", "worst_accuracy")
-                page.select_option("#against", "bytes")
-            box = page.locator("#curve-chart .u-over").bounding_box()
-            if name != "phone" and box:
-                page.mouse.move(box["x"] + 0.55 * box["width"], box["y"] + 0.5 * box["height"])
-            page.screenshot(path=HERE / f"page-{name}.png")
-        browser.close()
-    for path in sorted(HERE.glob("*.png")):
+    for path in sorted(HERE.glob("figure-*.png")):
         Image.open(path).convert("RGB").save(path, optimize=True)
         print(f"{path.name}: {path.stat().st_size // 1024} KB")
 

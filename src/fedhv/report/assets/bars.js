@@ -22,7 +22,7 @@ function barsSvg(what, width, colours) {
     picture.append(svg("text", { x: left - 8, y: from + rowHeight / 2, text: name.length > 16 ? `${name.slice(0, 15)}…` : name, fill: colours.ink, "text-anchor": "end" }));
     what.points.forEach((p, n) => {
       const y = from + 4 + n * (thick + 2), spread = p.deviation[i];
-      const text = fixed(p.mean[i], what.digits) + (spread === null ? "" : ` ± ${fixed(spread, what.digits)}`);
+      const text = fixed(p.mean[i], what.digits) + (spread === null ? "" : ` ± ${spread < 0.5 * 10 ** -what.digits ? shown(spread, 1) : fixed(spread, what.digits)}`);
       picture.append(svg("rect", { class: "bar", x: left, y, width: Math.max(0, x(p.mean[i]) - left), height: thick, fill: p.style.colour }, svg("title", { text: `${p.label}, ${name}: ${text}` })));
       if (spread !== null) picture.append(svg("path", { d: `M${x(p.mean[i] - spread)} ${y + thick / 2}H${x(p.mean[i] + spread)}`, stroke: colours.ink, "stroke-width": 1.5 }));
       picture.append(svg("text", { x: x(p.mean[i] + (spread ?? 0)) + 5, y: y + thick / 2 + 4, text, fill: colours.ink, "font-size": Math.min(11, thick + 3) }));

@@ -27,8 +27,8 @@ function choiceOf(setting) {
 function draw() {
   const setting = currentSetting();
   for (const id of ["overview", "summary", "curves", "balance"]) byId(id).hidden = !setting;
-  showFronts(data, setting, draw);
-  showPaper(data, setting);
+  drawFronts();
+  showPaper(data);
   if (!setting) return;
   if (drawnSetting !== setting.name) {
     for (const chart of charts) chart.zoom = null;
@@ -76,6 +76,10 @@ function showTheme() {
   redrawCharts();
 }
 
+function drawFronts() {
+  showFronts(data, currentSetting(), drawFronts);
+}
+
 // Only the first screen follows the slider; everything else stays as it is.
 function drawRound() {
   showOverview(data, currentSetting(), choiceOf(currentSetting()));
@@ -83,7 +87,9 @@ function drawRound() {
 }
 
 function listen() {
-  for (const id of ["metric", "task", "against", "view", "group", "log", "calibration", "compilation", "balance-method", "balance-log", "front-kind", "front-x", "front-y", "paper-table", "paper-contest"]) byId(id).addEventListener("change", draw);
+  for (const id of ["metric", "task", "against", "view", "group", "log", "calibration", "compilation", "balance-method", "balance-log"]) byId(id).addEventListener("change", draw);
+  for (const id of ["front-kind", "front-x", "front-y"]) byId(id).addEventListener("change", drawFronts);
+  for (const id of ["paper-table", "paper-contest"]) byId(id).addEventListener("change", () => showPaper(data));
   for (const id of ["trade-kind", "trade-view", "trade-x", "trade-y"]) byId(id).addEventListener("change", drawRound);
   byId("trade-round").addEventListener("input", drawRound);
   byId("trade-play").addEventListener("click", () => playRounds(drawRound));

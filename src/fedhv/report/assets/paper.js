@@ -9,7 +9,7 @@ const AGREEMENT = {
 
 const paperChart = new Picture(byId("paper-chart"), "Ours beside the paper", paperSvg);
 
-function showPaper(data, setting) {
+function showPaper(data) {
   const all = data.paper ?? [];
   fill(byId("paper-table"), [...new Set(all.map((entry) => entry.experiment))].map((name) => [name, name]));
   const own = all.filter((entry) => entry.experiment === byId("paper-table").value);
@@ -19,7 +19,7 @@ function showPaper(data, setting) {
   byId("paper").hidden = !all.length;
   if (!all.length) return;
   const counts = Object.keys(AGREEMENT).map((key) => [key, entries.filter((entry) => entry.agreement === key).length]).filter(([, n]) => n);
-  byId("paper-count").textContent = `${plural(entries.length, "number")}: ${counts.map(([key, n]) => `${n} ${AGREEMENT[key].word}`).join(", ")}.`;
+  byId("paper-count").textContent = `${plural(entries.length, "number")}: ${counts.map(([key, n]) => `${n} ${key === "agree" && n > 1 ? "agree" : AGREEMENT[key].word}`).join(", ")}.`;
   byId("paper-body").replaceChildren(...entries.map((entry) => el("tr", { class: `paper-${entry.agreement}` },
     el("td", { class: "word", text: entry.contest }), el("td", { class: "word", text: entry.competitor }), el("td", { class: "word", text: entry.metric }),
     el("td", { text: entry.ours ?? "–" }), el("td", { text: entry.paper ?? "–" }), el("td", { text: entry.difference ?? "–" }),
@@ -37,7 +37,7 @@ function paperSvg(what, width, colours) {
   picture.append(svg("line", { x1: x(0), x2: x(0), y1: 8, y2: height - 38, stroke: colours.ink, "stroke-width": 1.5 }));
   what.entries.forEach((entry, n) => {
     const y = 24 + row * n, [low, middle, high] = entry.interval;
-    const colour = theme({ agree: "good", above: "warn-line", below: "bad", unknown: "quiet" }[entry.agreement]);
+    const colour = theme({ agree: "good", above: "high", below: "bad", unknown: "quiet" }[entry.agreement]);
     const limit = Math.floor(left / 6.6);
     picture.append(svg("text", { x: left - 10, y: y + 4, text: entry.name.length > limit ? `${entry.name.slice(0, limit - 1)}…` : entry.name, fill: colours.ink, "text-anchor": "end", "font-size": 11 }));
     picture.append(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, stroke: colour, "stroke-width": 2.5 }));

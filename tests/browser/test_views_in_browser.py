@@ -1,0 +1,121 @@
+"""Views that only some studies have: fronts, the paper's numbers, clients; and names and contrasts for everybody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report.studies import write_study
+from report.test_beside import HEADS, front
+from report.test_taking_part import change
+
+from browser.test_page_in_browser import marks, saved, write_page
+
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A study with everything beside it that the page knows."""
+    folder = tmp_path_factory.mktemp("views") / "study"
+    write_study(folder, ("uniform", "fedhv"), (0, 42), rounds=12)
+    for run in folder.iterdir():
+        entries = [{"task": task, "score": "accuracy", "better": "higher", "clients": 9, "mean": 80.0,
+                    "worst_decile": 60.0, "deviation": 9.0} for task in ("clear", "faint")]  # fmt: skip
+        change(run, r12={"validation": {"over_clients": entries}, "absent": [1]})
+        summary = json.loads((run / "summary.json").read_text())
+        summary |= {"labels": [60, 25], "client_labels": [[20, 20, 5], [20, 20, 20], [20, 20, 0]]}
+        (run / "summary.json").write_text(json.dumps(summary))
+    (folder / "front.json").write_text(json.dumps(front(points=100)))
+    (folder / "tables").mkdir()
+    rows = [
+        "digits,fedhv,mean_accuracy,90.1,0.2,3,90.0,0.2,0.1,1,1",
+        "digits,uniform,mean_loss,0.5,0.1,3,0.1,0.1,0.4,1,1",
+    ]
+    (folder / "tables" / "main.csv").write_text("\n".join([HEADS, *rows]) + "\n")
+    return write_page(folder.parent / "index.html", folder, figures=["curves"])
+
+
+@pytest.fixture
+def shown(one_tab, address):
+    one_tab.complaints.clear()
+    one_tab.open(address)
+    yield one_tab
+    assert one_tab.complaints == []
+
+
+def test_fronts_are_drawn_beside_each_other_with_their_intervals(shown):
+    page = shown.page
+    assert marks(page, "front-chart", "point") == 100 + 100 + 1
+    assert marks(page, "front-chart", "seed") == 2 * 201
+    assert marks(page, "front-chart", "front") == 2
+    assert page.locator("#front-body tr").count() == 3
+    assert "7000 (6900 to 7100)" in page.inner_text("#front-body")
+    assert "The hypervolume of fedhv is larger than that of fixed by 12" in page.inner_text("#front-pairs")
+    page.select_option("#front-kind", "losses")
+    assert "not told apart" in page.inner_text("#front-pairs")
+    page.locator("#front-methods button", has_text="fixed").click()
+    assert marks(page, "front-chart", "point") == 101
+    name, content = saved(page, page.get_by_role("button", name="Save Fronts of methods as SVG").click)
+    assert name == "fronts-of-methods.svg"
+    assert b"fedhv" in content
+
+
+def test_our_numbers_beside_the_papers_say_whether_intervals_agree(shown):
+    page = shown.page
+    assert page.inner_text("#paper-count") == "2 numbers: 1 agrees, 1 higher."
+    page.locator("#paper details summary").click()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#paper-body tr").all()]
+    assert rows[0] == ["digits", "FedHV", "MeanAcc %", "90.10 ± 0.20", "90.00 ± 0.20", "+0.10", "agrees"]
+    colours = page.locator("#paper-body .mark").evaluate_all("nodes => nodes.map(node => getComputedStyle(node).color)")
+    assert len(set(colours)) == 2
+    assert page.locator("#paper-chart svg circle").count() == 1  # agreement is a shape too, not a colour alone
+
+
+def test_labels_of_clients_and_rounds_without_a_task_are_shown(shown):
+    page = shown.page
+    assert "clear 100 %, faint 41.7 %" in page.inner_text("#labels-about")
+    assert marks(page, "label-chart", "label") == 6
+    titles = page.locator("#label-chart svg title").all_text_contents()
+    assert "client 2, faint: 0 of 20 examples labelled" in titles
+    assert "faint 2" in page.inner_text("#absent")
+
+
+def test_scores_over_clients_are_shown(shown):
+    page = shown.page
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#clients-body tr").all()]
+    assert [row[1:] for row in rows[:2]] == [
+        ["clear", "accuracy", "80.0", "60.0", "9.0", "9"],
+        ["faint", "accuracy", "80.0", "60.0", "9.0", "9"],
+    ]
+    assert marks(page, "client-chart", "worst") == 4
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(tab, address, scheme):
+    """Names of controls, roles, labels, contrast of text, order of headings, scrollable regions."""
+    axe = pytest.importorskip(
+        "axe_playwright_python", reason="axe is not installed (pip install axe-playwright-python)"
+    )
+    shown = tab(address, color_scheme=scheme)
+    shown.page.locator("#run-body .unfold").first.click()
+    shown.page.locator("#paper details summary").click()
+    shown.page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = shown.page.evaluate("axe.run().then(result => result.violations)")
+    serious = [
+        (each["id"], [node["target"] for node in each["nodes"]][:4]) for each in found if each["impact"] in SERIOUS
+    ]
+    assert serious == []
+
+
+def test_every_control_has_a_name(shown):
+    """Buttons, fields and pictures, as a screen reader would announce them."""
+    nameless = shown.page.evaluate(
+        """() => [...document.querySelectorAll("button, select, input, progress, [role=img], [role=region]")]
+             .filter(node => {
+               const own = node.getAttribute("aria-label") || node.textContent.trim();
+               return !own && !node.labels?.[0]?.textContent.trim();
+             }).map(node => node.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
