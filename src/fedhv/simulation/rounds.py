@@ -31,7 +31,7 @@ from fedhv.protocol.traffic import Traffic, traffic
 from fedhv.simulation.divergence import check_explosion, check_step, step_norm, suspect, worst_task
 from fedhv.simulation.record import Round, noted
 from fedhv.simulation.selection import check_judged
-from fedhv.simulation.validation import MetricName, validate
+from fedhv.simulation.validation import MetricName, validation_round
 from fedhv.support.errors import FedHVError, InputError, diverged
 
 LISTED = 64
@@ -247,7 +247,7 @@ def evaluated(
     if not plan.validates:
         return evaluation, None
     place = plan.seed, t, plan.local_in(t)
-    found = yield from validate(layout, plan.validates, population, plan.screening, model, place, plan.metrics)
+    found = yield from validation_round(layout, plan.validates, population, plan.screening, model, place, plan.metrics)
     if evaluation is None:
         evaluation = found.overall(plan.evaluation_reference, plan.judged)
     return evaluation, found.as_dict(plan.evaluation_reference, plan.judged)

@@ -109,7 +109,7 @@ class Validation:
         return made
 
 
-def validate(
+def validation_round(
     layout: Layout,
     tasks: Sequence[str],
     population: int | Callable[[], Sequence[int]],
@@ -118,10 +118,10 @@ def validate(
     place: tuple[int, int, LocalTraining],
     metrics: Sequence[MetricName | None] = (),
 ) -> Generator[Any, Any, Validation]:
-    """Ask every client that is there to evaluate a model; `place` is the seed, the round and how clients train.
+    """The evaluation by clients after a round: every client that is there evaluates the model.
 
-    `metrics` are the tasks' main metrics; without any, clients answer losses and scores alone.
-    Simulated faults do not apply: what is measured is the model.
+    `place` is the seed, the round and how clients train. `metrics` are the tasks' main metrics; without any,
+    clients answer losses and scores alone. Simulated faults do not apply: what is measured is the model.
     """
     seed, t, local = place
     clients = list(range(population)) if isinstance(population, int) else list(population())
