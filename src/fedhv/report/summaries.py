@@ -128,6 +128,10 @@ def comparison_table(summaries: Sequence[Summary], width: int, how: str = "") ->
     for part in LEFT_OUT_FIRST if _by_accuracy(runs) else LEFT_OUT_OF_METRICS:
         if natural_width(table) <= width:
             break
+        if part == TASKS:  # first with less space between columns
+            table = _compared(title, methods, columns, padding=0)
+            if natural_width(table) <= width:
+                break
         if any(column.part == part for column in columns):
             left_out.append(part)
             columns = [column for column in columns if column.part != part]
@@ -216,9 +220,9 @@ def _rates(runs: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
     return {name: ", ".join(dict.fromkeys(pair_text(s.rates) for s in own)) for name, own in runs.items()}
 
 
-def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column]) -> Table:
+def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column], padding: int = 1) -> Table:
     """A table whose words and numbers are never broken: what does not fit is wrapped between them."""
-    table = Table(box=box.SIMPLE_HEAD, title=title)
+    table = Table(box=box.SIMPLE_HEAD, title=title, padding=(0, padding))
     table.add_column("method", no_wrap=True, min_width=max(Text(name).cell_len for name in methods))
     for column in columns:
         least = max(map(longest_word, (column.heading, *(cell.plain for cell in column.cells.values()))))

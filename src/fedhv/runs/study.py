@@ -18,7 +18,7 @@ from fedhv.runs.calibration import calibrated_under, check_calibration, find_ref
 from fedhv.runs.cluster import check_ray, on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
-from fedhv.runs.folder import check_folder, remove_run
+from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_run
 from fedhv.runs.history import Following
 from fedhv.runs.job import Execution, Job, execute_together
 from fedhv.runs.prepare import prepare
@@ -199,8 +199,13 @@ def run_study(
     def tick() -> None:
         observer.runs([_progress(each, history) for each, history in followed])
 
-    if finished == len(places):
-        outcomes: Sequence[Outcome] = one_by_one(study, problem, observer)  # they are only read
+    if finished == len(every):
+        if old := sum(map(lacks_fingerprint, every)):
+            observer.message(
+                f"{old} of them were begun by a version without fingerprints: whether they belong to this problem "
+                "cannot be checked."
+            )
+        outcomes: Sequence[Outcome] = one_by_one(study, problem, Observer())  # they are only read
     elif executor == "ray":
         outcomes = on_ray(study, jobs, tick)
     elif choice.engine == "stacked":
