@@ -70,11 +70,11 @@ def nothing_is_left(mark):
 
 
 def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up, mark, tmp_path):
-    # All three have to be there after the restart, too, however slow they are: the model is compared.
+    # Both nodes have to be there after the restart, too, however slow they are: the model is compared.
     patience = ("--node-seconds", HANG, "--reply-seconds", HANG)
     run, go = tmp_path / "run", tmp_path / "go"
     held = {"HOLD_WHEN": str(run / "checkpoint.safetensors"), "HOLD_UNTIL": str(go)}  # in the second round
-    running = flower_up("--nodes", 3, "--rounds", 2, "--reference", tmp_path / "reference.toml", *patience, **held)
+    running = flower_up("--nodes", 2, "--rounds", 2, "--reference", tmp_path / "reference.toml", *patience, **held)
     wait_until(lambda: (run / "checkpoint.safetensors").exists(), "the first round", running)
     first = records(run)
     assert listening([each.pid for each in marked(mark)]) <= LOOPBACK
@@ -108,7 +108,7 @@ def resumes_what_is_finished(run):
     from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.up import Order, up
 
-    order = Order("digits", "fedhv", 3, run, override=tuple(HELD), rounds=2, resume=True)
+    order = Order("digits", "fedhv", 2, run, override=tuple(HELD), rounds=2, resume=True)
     assert len(up(order).rounds) == 2
     with pytest.raises(fedhv.InputError, match="--resume"):
         up(replace(order, resume=False))
@@ -119,7 +119,7 @@ def resumes_what_is_finished(run):
 
 
 def simulated(method, rounds, reference=None):
-    override = [*HELD, "federation.clients=3", "federation.participants=3"]
+    override = [*HELD, "federation.clients=2", "federation.participants=2"]
     return fedhv.run("digits", method, rounds=rounds, engine="sequential", override=override, reference=reference)
 
 
