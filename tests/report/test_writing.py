@@ -131,3 +131,12 @@ def test_the_page_is_written_before_figures_and_progress_is_shown(tmp_path):
         "4 runs read", f"The page is written: {tmp_path / 'r' / 'index.html'}", "7 tables are written"
     ]  # fmt: skip
     assert [there for _, there in said] == [False, True, True]
+
+
+def test_the_terminal_says_how_to_read_the_tables(command, tmp_path):
+    write_study(tmp_path / "s", ["uniform"], parameters={"server_lr": 1.6, "local_lr": 0.45})
+    write_study(tmp_path / "s", ["fedhv"])
+    outcome = command("report", tmp_path / "s", "--no-figures")
+    said = " ".join(outcome.out.split())
+    assert "Learning rates η_g/η_ℓ differ: Uniform 1.6/0.45, FedHV 1.2/0.3." in said
+    assert "Bold is best: the paired 95 % interval over seeds" in said

@@ -132,6 +132,8 @@ def _print(made: Report, seconds: float) -> None:
         else:
             print_line(console, f"{table.title}: {len(table.rows)} rows, see tables/{table.name}.md\n")
 
+    for remark in made.remarks:
+        console.print(remark, markup=False, highlight=False)
     if made.notes:
         print_line(console, "What is missing:")
         for note in made.notes[:MOST_NOTES]:

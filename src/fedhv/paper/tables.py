@@ -19,7 +19,10 @@ MEAN_ACCURACY = PaperMetric("mean_accuracy", "MeanAcc %", True)
 WORST_ACCURACY = PaperMetric("worst_accuracy", "WorstAcc %", True)
 MEAN_LOSS = PaperMetric("mean_loss", "MeanLoss", False, 3)
 HYPERVOLUME = PaperMetric("hypervolume", "HV", True)
-OVER_SEEDS = "Mean ± sample standard deviation over seeds; the difference is ours minus the paper's."
+OVER_SEEDS = (
+    "Mean ± sample standard deviation over seeds; the difference is ours minus the paper's. Every method has the "
+    "learning rates that the paper has for it; they differ between methods (`fedhv show`)."
+)
 
 MeasuredValues = Sequence[tuple[PaperMetric, Value]]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedhv.report import render
 from fedhv.report.cells import Table
+from fedhv.report.comparison import compared, mixed_sentence, ranking_rule
 from fedhv.report.escape import markdown_text
 from fedhv.report.groups import StudyData
 from fedhv.report.page import GENERATOR, page
+from fedhv.report.rates import setting_sentence
 from fedhv.report.study import read_study
 from fedhv.report.tables import tables
 from fedhv.support.errors import InputError
@@ -31,6 +33,7 @@ class Report:
         tables: The tables, ready for printing.
         files: All written files.
         notes: Runs and seeds that the study lacks, and figures that could not be drawn.
+        remarks: How to read the tables: ranks, scores that cannot be compared, learning rates that differ.
     """
 
     folder: Path
@@ -38,6 +41,7 @@ class Report:
     tables: tuple[Table, ...]
     files: tuple[Path, ...]
     notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def write_report(
@@ -83,7 +87,17 @@ def write_report(
     if drawn:  # again, with links to them
         write_atomic(target / PAGE, page(study, figures=[path.stem for path in drawn if path.suffix == ".png"]))
     files = [*written, *drawn, target / PAGE]
-    return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes))
+    remarks = tuple(filter(None, _remarks(study)))
+    return Report(target, target / PAGE, tuple(made), tuple(files), (*study.notes, *notes), remarks)
+
+
+def _remarks(study: StudyData) -> Iterator[str]:
+    """What the captions of all tables have in common."""
+    groups = compared(study)
+    yield ranking_rule(groups) if len(groups) > 1 else ""
+    yield mixed_sentence(study)
+    for setting in study.settings:
+        yield setting_sentence(setting, named=len(study.settings) > 1)
 
 
 def _figures(
