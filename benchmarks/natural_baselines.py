@@ -1,7 +1,6 @@
 """Baselines of a benchmark with natural clients, and the table of results/natural.
 
 python benchmarks/natural_baselines.py choose star single-task 0.01 0.03 --data DIR    # on validation examples, seed 0
-python benchmarks/natural_baselines.py run star --data DIR --out results/natural/star   # what is there is not run again
 python benchmarks/natural_baselines.py table star --out results/natural/star
 """
 
@@ -17,8 +16,6 @@ from fedhv.support.errors import Diverged
 
 SEEDS = (0, 42, 2026)
 BASELINES = ("single-task", "local", "pooled")
-RATES = {"star": {"local": 0.03, "pooled": 0.1}}
-"""Where `local_lr` was chosen for a baseline; otherwise it is that of `uniform`."""
 METHODS = ("fedhv", "uniform", "fsmgda", "fedcmoo")
 
 
@@ -30,7 +27,7 @@ def choose(setting: str, baseline: str, rates: list[float], data: str | None) ->
     """Print the mean main metric on the validation examples, seed 0, for every rate."""
     torch.set_num_threads(1)
     for rate in rates:
-        changes = [f"methods.uniform.local_lr={rate}", f"benchmark=fedhv.benchmarks.{setting}:load_validation"]
+        changes = [f"baselines.{baseline}.local_lr={rate}", f"benchmark=fedhv.benchmarks.{setting}:load_validation"]
         try:
             found = run_baseline(baseline, setting, seed=0, data=data, override=changes)
         except Diverged as error:
@@ -40,25 +37,15 @@ def choose(setting: str, baseline: str, rates: list[float], data: str | None) ->
         print(f"{setting} {baseline} local_lr {rate}: mean {MAIN[setting]} {mean:.4f}", flush=True)
 
 
-def run(setting: str, data: str | None, out: Path) -> None:
-    torch.set_num_threads(1)
-    folder = out / "baselines"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in BASELINES:
-        for seed in SEEDS:
-            path = folder / f"{name}-seed{seed}.json"
-            if not path.exists():
-                rate = RATES.get(setting, {}).get(name)
-                changes = [] if rate is None else [f"methods.uniform.local_lr={rate}"]
-                found = run_baseline(name, setting, seed=seed, data=data, override=changes)
-                path.write_text(json.dumps(found.as_dict(), indent=1) + "\n")
-                print(path, flush=True)
-
-
 def table(out: Path) -> str:
     """For every metric a Markdown table: a row for every task, mean ± sample standard deviation over seeds."""
     places = {name: [out / f"{name}-seed{seed}/summary.json" for seed in SEEDS] for name in METHODS}
-    places |= {name: [out / f"baselines/{name}-seed{seed}.json" for seed in SEEDS] for name in BASELINES}
+    for name in BASELINES:  # run folders of `fedhv compare --baselines`, or files of an earlier version
+        folders, files = out / f"{name}-seed{SEEDS[0]}", out / "baselines"
+        if folders.exists():
+            places[name] = [out / f"{name}-seed{seed}/summary.json" for seed in SEEDS]
+        else:
+            places[name] = [files / f"{name}-seed{seed}.json" for seed in SEEDS]
     places = {name: paths for name, paths in places.items() if all(path.exists() for path in paths)}
     found = {name: [json.loads(path.read_text())["tasks"] for path in paths] for name, paths in places.items()}
     tasks = [task["name"] for task in found["fedhv"][0]]
@@ -79,7 +66,7 @@ def table(out: Path) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("choose", "run", "table"))
+    parser.add_argument("what", choices=("choose", "table"))
     parser.add_argument("setting")
     parser.add_argument("baseline", nargs="?", choices=BASELINES, help="for `choose`")
     parser.add_argument("rates", nargs="*", type=float, help="for `choose`")
@@ -88,7 +75,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.what == "choose":
         choose(given.setting, given.baseline, given.rates, given.data)
-    elif given.what == "run":
-        run(given.setting, given.data, given.out)
     else:
         print(table(given.out))

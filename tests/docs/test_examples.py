@@ -47,6 +47,17 @@ def test_tabular_three_tasks(monkeypatch):
     assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
 
 
+def test_hospitals_come_to_a_comparison_and_an_exported_model(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    example = load(EXAMPLES / "hospitals.py", monkeypatch)
+    study = example.main(rounds=2, patients=600, seeds=(0,))
+    assert [run.method for run in study] == ["fedhv", "uniform", "single-task", "local", "pooled"]
+    assert [task.main.name for task in study[0].tasks] == ["roc_auc", "f1", "rmse"]
+    assert study[0].selection.keep == "best"
+    assert "Δm" in study.table()
+    assert (tmp_path / "runs" / "hospitals" / "fedhv-seed0" / "export" / "model.pt2").exists()
+
+
 def test_a_transformer_on_text_ignores_padding(monkeypatch):
     pytest.importorskip("datasets")
     example = load(EXAMPLES / "text_transformer.py", monkeypatch)

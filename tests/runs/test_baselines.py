@@ -209,6 +209,15 @@ def test_baselines_choose_their_models_on_validation_too(tmp_path):
     assert pool.selection.over_clients == ()
 
 
+def test_a_client_alone_may_hold_out_too_little_for_a_metric():
+    changes = ["federation.validation=0.05", "evaluation.keep=best"]
+    runs = fedhv.compare(problem(), [fedhv.Uniform()], [0], baselines=["local"], override=[*CHANGES, *changes[:1]])
+    assert {each.score for each in runs[1].selection.over_clients if each.task == "kind"} == {"accuracy"}
+    used = parts("local", resolve(problem(), changes)[1], Local())
+    here, whole = resolve(problem(), [*CHANGES, *changes])
+    assert part_job(used[0], here, whole, 0, choose_engine()).execute().selection.keep == "best"
+
+
 def test_other_rates_are_another_run(tmp_path):
     study(tmp_path / "study", ["pooled"], engine="sequential")
     with pytest.raises(InputError, match=r"`setting\.methods\.pooled\.local_lr` was 0\.1 and is now 0\.5"):

@@ -124,6 +124,7 @@ class Job:
                 metrics=() if "reports" in self.choice.fixes else tuple(map(_main_metric, problem.tasks)),
                 judged=self.judged,
                 selects=selects,
+                alone=self.among is not None and len(self.among) == 1,
             )
         return self.choice.adapted(plan)
 

@@ -64,6 +64,7 @@ class Plan:
         metrics: The tasks' main metrics, where clients are to compute them on what they hold out.
         judged: The tasks, by number, that count for divergence and for the choice of a model; None for all.
         selects: Whether the evaluations choose the model or the last round, so that every task has to be judged.
+        alone: Whether one client trains alone. Its few examples may not define a metric; accuracy judges the task then.
     """
 
     rounds: int
@@ -85,6 +86,7 @@ class Plan:
     metrics: tuple[MetricName | None, ...] = field(default=(), kw_only=True)
     judged: tuple[int, ...] | None = field(default=None, kw_only=True)
     selects: bool = field(default=False, kw_only=True)
+    alone: bool = field(default=False, kw_only=True)
 
     def local_in(self, t: int) -> LocalTraining:
         """The local training in round t, counted from 0."""
@@ -208,7 +210,7 @@ def rounds(
             evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
             if evaluation is not None:
                 baseline = check_explosion(evaluation.only(plan.judged), baseline, plan.explosion, t + 1, norms)
-                if plan.selects:
+                if plan.selects and not plan.alone:
                     check_judged(evaluation, plan.metrics, plan.judged)
         yield FinishedRound(
             number=t + 1,
