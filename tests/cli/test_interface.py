@@ -153,7 +153,7 @@ def test_a_study_is_a_data_frame(study, monkeypatch):
 def test_a_study_writes_its_report(study, tmp_path):
     page = study.report(tmp_path / "report", figures=False)
     assert page == tmp_path / "report" / "index.html"
-    assert "fsmgda" in page.read_text(encoding="utf-8")
+    assert "FSMGDA" in page.read_text(encoding="utf-8")
 
 
 def test_without_a_folder_a_study_is_kept_in_memory():
@@ -177,3 +177,11 @@ def test_progress_is_shown_in_a_terminal_and_a_notebook_and_nowhere_else(monkeyp
 def test_nothing_is_printed_where_the_output_is_no_terminal(capfd):
     fedhv.run(everything_random(), "uniform", rounds=1, participants=3, batch_size=4)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_study_shows_rates_that_differ():
+    methods = [fedhv.Uniform(), fedhv.FSMGDA(local_lr=0.05)]
+    study = fedhv.compare(everything_random(), methods, [0], rounds=1, quiet=True)
+    assert "(uniform 1/0.1, fsmgda 1/0.05)" in repr(study)
+    for shown in (study.table(), study._repr_html_()):
+        assert "Learning rates η_g/η_ℓ differ: uniform 1/0.1, fsmgda 1/0.05." in shown

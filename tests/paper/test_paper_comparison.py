@@ -2,10 +2,12 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from fedhv.paper.comparison import PaperMetric, agreement, entries, paper_ranks, ranking
+from fedhv.paper.measures import weights
 from fedhv.paper.published import Printed
 from fedhv.paper.render import order, rankings_sheet, values_sheet
 from fedhv.report.render import markdown
@@ -135,3 +137,14 @@ def test_rankings_are_counted():
     assert sheet.records[2] == {
         "setting": "s", "metric": "hypervolume", "ours": "uniform, fedhv", "paper": "fedhv, uniform", "agree": "no"
     }  # fmt: skip
+
+
+def test_weights_have_every_round_of_every_run():
+    def found(seed, rounds):
+        played = [SimpleNamespace(number=t + 1, weights=(0.5, 0.5)) for t in range(rounds)]
+        summary = SimpleNamespace(tasks=[SimpleNamespace(name="a"), SimpleNamespace(name="b")])
+        return SimpleNamespace(run=SimpleNamespace(seed=seed), kept=SimpleNamespace(rounds=played, summary=summary))
+
+    rows = weights([found(0, 2), found(1, 3)])
+    assert [(row["round"], row["task"]) for row in rows] == [(t, task) for t in (1, 2, 3) for task in "ab"]
+    assert (rows[-1]["seed 0"], rows[-1]["seed 1"]) == (None, 0.5)

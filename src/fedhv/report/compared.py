@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from rich.console import Console
 
+from fedhv.report.rates import pair_text
 from fedhv.report.summaries import comparison_table
 from fedhv.report.writing import write_report
 from fedhv.runs.plot import plot_runs
@@ -76,8 +77,10 @@ class Study(Sequence[Run]):
         return write_report([self.folder], out, figures=figures, data=data).page
 
     def __repr__(self) -> str:
-        """One line; see `table()` for more."""
-        methods = ", ".join(dict.fromkeys(run.method for run in self.runs))
+        """One line, with the learning rates where they differ; see `table()` for more."""
+        rates = {run.method: pair_text(run.summary.rates) for run in self.runs}
+        differ = len(set(rates.values())) > 1
+        methods = ", ".join(f"{name} {pair}" if differ else name for name, pair in rates.items())
         where = f", {str(self.folder)!r}" if self.folder else ""
         return f"<Study: {len(self)} runs on {self.runs[0].setting} ({methods}){where}>"
 
