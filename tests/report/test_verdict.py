@@ -41,6 +41,11 @@ def test_a_difference_that_seeds_explain_is_level(tmp_path):
     assert worst["note"].startswith("level with Uniform")
 
 
+def test_a_small_price_has_two_digits(tmp_path):
+    setting = write_pairs(tmp_path, [(90, 80), (91, 81.2), (90.5, 80.4)], [(90.12, 78), (91.1, 79.3), (90.61, 78.6)])
+    assert "clear pays 0.11 (0.09 to 0.13)" in verdicts(setting)[0]["text"]
+
+
 def test_the_best_is_crowned_where_every_interval_excludes_zero(clear):
     tiles = {tile["title"]: tile for tile in highlights(clear)}
     assert tiles["Worst-task accuracy"]["clear"]

@@ -62,7 +62,8 @@ def _payers(setting: SettingStudy, ours: Group, other: Group) -> str:
     for i, task in enumerate(setting.tasks):
         gap = _difference(ours, other, final(f"accuracy.{i}"))
         if gap is not None and gap.high < 0:
-            found.append((gap.mean, f"{task} pays {-gap.mean:.1f} ({_range(gap, -1)})"))
+            digits = 1 if gap.mean <= -1 else 2
+            found.append((gap.mean, f"{task} pays {-gap.mean:.{digits}f} ({_range(gap, -1, digits)})"))
     if not found:
         return "no task is clearly worse"
     told = [text for _, text in sorted(found)]
@@ -126,6 +127,6 @@ def _points(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
 
-def _range(gap: Paired, sign: float = 1.0) -> str:
+def _range(gap: Paired, sign: float = 1.0, digits: int = 1) -> str:
     low, high = sorted((sign * gap.low, sign * gap.high))
-    return f"{low:.1f} to {high:.1f}".replace("-", "−")
+    return f"{low:.{digits}f} to {high:.{digits}f}".replace("-", "−")

@@ -46,7 +46,8 @@ function mean(values) {
 function deviation(values) {
   if (values.length < 2) return null;
   const middle = mean(values);
-  return Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
+  const found = Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
+  return found > 1e-12 * Math.abs(middle) ? found : 0; // equal values differ by rounding alone
 }
 
 // Mean and sample deviation at every round that any of the runs has; x is averaged in the same way.
