@@ -246,7 +246,7 @@ def test_efficiency_counts_rounds_calibration_and_every_message(options, out):
 def test_shares_of_a_stacked_computation_are_no_contest(options, out):
     alone = reproduce("efficiency", options, Selection(seeds=(0,)))
     for path in out.glob("cifar10-mnist-b/*/summary.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": "stacked"}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": "stacked", "shared_clock": 4}))
     shared = reproduce("efficiency", options, Selection(seeds=(0,)), run=False)
     rows = {(row["method"], row["metric"]): row for row in table(shared, "efficiency")}
     assert rows["fedhv", "seconds"]["ours_mean"] > 0
