@@ -57,3 +57,8 @@ def test_the_readme_names_every_method():
     readme = (pages.ROOT / "README.md").read_text(encoding="utf-8")
     for method in METHODS.values():
         assert method.__name__ in readme
+
+
+def test_the_readme_is_read_in_two_minutes():
+    lines = (pages.ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150, "move it to docs/"
