@@ -350,7 +350,7 @@ def test_a_method_of_ones_own_has_hyper_parameters(command, small, tmp_path):
     (tmp_path / "own_method_tuned.py").write_text(OWN_METHOD)
     name = "own_method_tuned:Halved"
     done = command("run", small, "--method", name, "--set", f"methods.{name}.factor=1.0", "--json")
-    same = run(str(tmp_path / small), "uniform")
+    same = run(str(tmp_path / small), "uniform", override=["methods.uniform.server_lr=1.0"])  # not the setting's 1.1
     assert json.loads(done.out)["tasks"] == same.summary.as_dict()["tasks"]
     wrong = command("run", small, "--method", name, "--set", f"methods.{name}.factr=1.0", "--out", "w")
     assert (wrong.code, "Did you mean 'factor'" in wrong.err) == (2, True)
