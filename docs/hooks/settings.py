@@ -21,7 +21,23 @@ hyper-parameters. `fedhv show NAME` prints one with all its values; `--set secti
 
 """
 WORDS = {int: "whole number", float: "number", str: "text", bool: "yes or no"}
-FREE = "any key"
+READERS = {
+    "": "`run`, `compare`, `calibrate`, `tune`, `front`, `show` and `bench`; on Flower, the server and the nodes.",
+    "federation": "the division of examples, the choice of every cohort, and the means over clients. On Flower the "
+    "nodes are the clients, and the server reads the rest.",
+    "training": "clients, on every engine and on Flower's nodes; `rounds` and `scale` also by the round loop.",
+    "training.schedule": "clients, in every round.",
+    "evaluation": "the round loop, after a round; on Flower, the server.",
+    "calibration": "`fedhv calibrate`, and `run` and `compare` before methods with a reference.",
+    "server": "the server: every reply, before it enters a mean, and every round, before it is checkpointed.",
+    "server.optimiser": "the server, after the method's round.",
+    "faults": "the simulation. A federation on Flower has faults of its own.",
+    "record": "the writer of the run's folder.",
+    "references": "methods with a reference, if `--reference NAME` names one.",
+    "preferences": "methods that take preferences; for others they are an error.",
+    "baselines": "`compare --baselines`.",
+}
+"""Who reads the keys of a section."""
 
 
 def page() -> str:
@@ -33,18 +49,19 @@ def _section(section: type, prefix: str) -> Iterator[str]:
     meanings, hints = attributes(section), typing.get_type_hints(section)
     below = [f for f in dataclasses.fields(section) if dataclasses.is_dataclass(hints[f.name])]
     title = f"`[{prefix}]`" if prefix else "At the top"
-    yield f"## {title}\n\n{_first_paragraph(section)}\n"
+    yield f"## {title}\n\n{_first_paragraph(section)}\n\n*Read by* {READERS[prefix]}\n"
     if rows := [f for f in dataclasses.fields(section) if f not in below and not _is_table(hints[f.name])]:
         yield _table(rows, hints, meanings)
     for f in below:
         yield from _section(hints[f.name], f"{prefix}.{f.name}" if prefix else f.name)
     for f in dataclasses.fields(section):
         if _is_table(hints[f.name]) and f.name != "methods":
-            yield f"## `[{f.name}]`\n\n{meanings.get(f.name, '')}\n"
+            yield f"## `[{f.name}]`\n\n{meanings.get(f.name, '')}\n\n*Read by* {READERS[f.name]}\n"
 
 
 def _methods() -> Iterator[str]:
     yield "## `[methods.NAME]`\n\nThe hyper-parameters of each method; a method of your own has its fields here too.\n"
+    yield "*Read by* the method of that name; `local_lr` also by its clients.\n"
     for name, method in METHODS.items():
         meanings: dict[str, str] = {}
         for each in reversed(method.__mro__):

@@ -85,6 +85,11 @@ def run(
         observer: Receives the events of the run, instead of the progress bar.
         quiet: Show no progress. Progress is shown in terminals and notebooks only.
         settings: Keys of the setting's tables: `participants=3, local_steps=5, batch_size=16`.
+
+    Examples:
+        >>> result = fedhv.run("digits", "uniform", rounds=2, participants=2)
+        >>> [task.name for task in result.tasks]
+        ['clear', 'faint']
     """
     seed = as_seed(seed)
     changes = [*as_overrides(settings), *_listed(override)]
@@ -151,6 +156,10 @@ def calibrate(
         observer: As for `run`.
         quiet: As for `run`.
         settings: As for `run`; `margin=0.2` is one of them.
+
+    Examples:
+        >>> reference = fedhv.calibrate("digits", rounds=2, participants=2)
+        >>> result = fedhv.run("digits", rounds=1, participants=2, reference=reference)
     """
     changes = [*as_overrides(settings), *_listed(override)]
     changes += [] if rounds is None else [f"calibration.rounds={rounds}"]
@@ -229,6 +238,11 @@ def compare(
         observer: As for `run`.
         quiet: As for `run`.
         settings: As for `run`.
+
+    Examples:
+        >>> study = fedhv.compare("digits", ["uniform", "fixed"], seeds=[0], rounds=2, participants=2)
+        >>> [run.method for run in study]
+        ['uniform', 'fixed']
     """
     check_executor(executor, jobs, own=isinstance(what, Problem))
     if resume_from is not None:

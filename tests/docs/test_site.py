@@ -65,6 +65,12 @@ def test_every_key_is_described(site):
     assert set(Setting.__dataclass_fields__) - described <= {*tables, "methods"}
 
 
+def test_every_section_says_who_reads_it(site):
+    sections = re.split(r"<h2 ", read(site, "reference/settings.html"))[1:]
+    assert [each[:60] for each in sections if "<em>Read by</em>" not in each and "A whole one" not in each] == []
+    assert len(sections) > 10
+
+
 def test_every_public_name_is_described(site):
     page = read(site, "reference/api.html")
     names = [name for name in fedhv.__all__ if not name.startswith("_")]

@@ -47,6 +47,10 @@ def inverse_slack_weights(
         floor: The slack floor $\rho$ (`ρ_clip`). It keeps the weights finite when a loss exceeds its reference.
         preferences: $p$, for $w_i \propto p_i / \hat s_i$, the weights of $-\sum_i p_i \log(r_i - f_i)$. They are not
             negative, and only their ratios matter. None means equal preferences.
+
+    Examples:
+        >>> fedhv.inverse_slack_weights([0.5, 1.5], [2.5, 2.5]).round(2).tolist()
+        [0.33, 0.67]
     """
     if not floor > 0 or not np.isfinite(floor):
         raise InputError(f"Parameter `floor` should be positive and finite. Found `floor = {floor}`.")

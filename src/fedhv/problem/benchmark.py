@@ -146,7 +146,7 @@ class Problem(Benchmark):
             validation: The share of its examples that every client holds out and evaluates models on.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
-        Example:
+        Examples:
             >>> Problem.from_clients(Net, [classification("risk", 2)], [(x0, [y0]), (x1, [y1])], test=(x, [y]))
         """
         tasks = tuple(tasks)
@@ -201,7 +201,7 @@ class Problem(Benchmark):
             collate: As in `Examples.of`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
-        Example:
+        Examples:
             >>> Problem.from_table(
             ...     Net, [regression("stay", 0.5)], frame, inputs=["age", "weight"], targets={"stay": "days"},
             ...     client="hospital", test=later,
@@ -245,8 +245,8 @@ class Problem(Benchmark):
             collate: As in `Examples.of`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
-        Example:
-            >>> partitioner = DirichletPartitioner(num_partitions=10, partition_by="label", alpha=0.3)
+        Examples:
+            >>> partitioner = DirichletPartitioner(num_partitions=3, partition_by="label", alpha=5.0)
             >>> partitioner.dataset = dataset
             >>> Problem.from_partitions(Net, tasks, partitioner, inputs="x", targets={"kind": "label"}, test=held_out)
         """

@@ -56,7 +56,7 @@ class Examples:
                 `fedhv.padded` pads them.
             large: Arrays with more bytes are converted minibatch by minibatch.
 
-        Example:
+        Examples:
             >>> examples = Examples.of(np.zeros((3, 5)), [[0, 1, 1], [0.5, np.nan, 2.0]])
             >>> len(examples)
             3
@@ -83,7 +83,7 @@ class Examples:
             targets: For every task its column, or a list of columns.
             collate: As in `of`.
 
-        Example:
+        Examples:
             >>> Examples.from_table(frame, inputs=["age", "weight"], targets={"risk": "risk", "stay": "days"})
         """
         columns = list(targets.values()) if isinstance(targets, Mapping) else list(targets)
@@ -109,7 +109,7 @@ class Examples:
             in_memory: Whether to read all inputs now. Otherwise inputs are read for every minibatch, and only the
                 targets are in memory.
 
-        Example:
+        Examples:
             >>> Examples.from_dataset(TensorDataset(torch.zeros(3, 5), torch.tensor([0, 1, 1])))
         """
         items, made = read_items(dataset, inputs, targets)

@@ -37,7 +37,7 @@ class Metric:
             task has several entries per example, missing ones are NaN.
         better: Whether "higher" or "lower" values are better.
 
-    Example:
+    Examples:
         >>> largest = Metric("largest_error", lambda outputs, targets: float((outputs - targets).abs().max()), "lower")
         >>> regression("stay", tolerance=1.0, metrics=["rmse", largest])
     """

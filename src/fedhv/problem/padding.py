@@ -24,7 +24,7 @@ def padded(items: Sequence[Any], value: float = 0) -> Inputs:
         The sequences and a mask that is False for padding: the model's two positional arguments. For dicts, a dict with
         every entry padded: the model's keyword arguments. It has only the masks that the items have.
 
-    Example:
+    Examples:
         >>> padded([np.array([5, 6, 7]), np.array([8])])
         (tensor([[5, 6, 7], [8, 0, 0]]), tensor([[True, True, True], [True, False, False]]))
     """

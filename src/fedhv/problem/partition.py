@@ -32,6 +32,11 @@ def partition(
         columns: Label columns; every distinct combination of their values is one stratum. None means IID.
         alpha: The Dirichlet concentration; smaller is more skewed. Needed with `columns`.
         seed: The same seed gives the same partition.
+
+    Examples:
+        >>> clients = fedhv.partition(sizes=[3, 5], examples=10, columns=[np.arange(10) % 2], alpha=0.3)
+        >>> [len(held) for held in clients]
+        [3, 5]
     """
     quotas = np.asarray(sizes, dtype=np.int64)
     if quotas.ndim != 1 or len(quotas) == 0 or quotas.min() < 1 or quotas.max() > examples:

@@ -346,7 +346,7 @@ def run_baseline(
         data: The folder of the datasets.
         observer: Receives progress.
 
-    Example:
+    Examples:
         >>> run_baseline("pooled", "digits").tasks[0].accuracy
     """
     check_baselines([name])

@@ -38,8 +38,9 @@ def evaluate(
         data: The folder of the datasets, for benchmarks that need it.
         device: "auto", "cpu", "cuda" or "mps".
 
-    Example:
-        >>> fedhv.evaluate("runs/hospitals", (new_patients, [risk, stay]), problem=problem).tasks
+    Examples:
+        >>> fedhv.evaluate("runs/hospitals", (new_patients, [risk]), problem=problem).tasks[0].name
+        'risk'
     """
     run = as_run(run)
     benchmark, norm = benchmark_of(run, problem, data)

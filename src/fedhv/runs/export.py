@@ -107,7 +107,7 @@ def export(
             stores them.
         data: The folder of the datasets, for benchmarks that need it.
 
-    Example:
+    Examples:
         >>> exported = fedhv.export("runs/digits/fedhv-seed0")
         >>> torch.export.load(exported.files["pt2"]).module()(images)
     """

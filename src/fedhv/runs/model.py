@@ -38,10 +38,11 @@ def load_model(run: Run | str | Path, problem: Source | None = None, *, data: st
             model, or "package.module:name" of one of them. Benchmarks are found by their names.
         data: The folder of the datasets, for benchmarks that need it.
 
-    Example:
-        >>> run = fedhv.run("digits", rounds=2)
+    Examples:
+        >>> run = fedhv.run("digits", "uniform", rounds=2)
         >>> model = fedhv.load_model(run)
-        >>> outputs = model(inputs)  # one tensor per task
+        >>> [tuple(output.shape) for output in model(torch.zeros(5, 1, 28, 28))]
+        [(5, 10), (5, 10)]
     """
     run = as_run(run)
     found = source_of(run, problem, data)
