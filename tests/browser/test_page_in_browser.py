@@ -263,7 +263,73 @@ def test_compilation_is_apart_from_the_time_of_rounds_and_shared_clocks_are_mark
     hover(page, "curve-chart", 0.999)
     assert 53 < float(place.inner_text().split()[1]) < 56
     assert "one clock" in page.inner_text("#clock")
-    assert page.locator("#run-body tr").first.inner_text().endswith("§")
+    assert page.locator("#run-body tr").first.inner_text().endswith("§?")
+    assert "(estimated)" in page.locator("#run-body tr td").last.get_attribute("title")
+    assert "this is estimated" in page.inner_text("#clock")
+    assert page.get_attribute("#compilation-box", "title").startswith("Estimated")
+
+
+def test_recorded_clocks_are_used_and_shared_ones_are_not_sorted(one_tab, tmp_path):
+    """Compilation in round 5 is in the curve from there on; the times of runs that shared a clock have no order."""
+    for seed, shared in ((0, 2), (1, 2), (2, 1), (3, 1)):
+        run = write_run(tmp_path / "study" / f"r{seed}", seed=seed)
+        change(
+            run, **{f"r{t}": {"seconds": 4.0 - seed} | ({"shared": shared} if shared > 1 else {}) for t in range(1, 13)}
+        )
+        change(run, r5={"warm_up": 60.0})
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    times = page.locator("#run-body tr td:last-child")
+    assert times.all_inner_texts() == ["48 s §", "36 s §", "24 s", "12 s"]
+    assert (
+        times.first.get_attribute("title")
+        == "without 60 s of compilation; a share of a clock with other runs: not ranked"
+    )
+    assert not page.locator("#run-estimated").is_visible()
+    heading = page.locator("#run-heads button", has_text="Time")
+    heading.click()
+    assert times.all_inner_texts() == ["12 s", "24 s", "48 s §", "36 s §"]
+    page.select_option("#against", "seconds")
+    page.uncheck("#calibration")
+    for seed in (0, 1, 2):
+        page.click(f"#seeds button[data-key='{seed}']")
+
+    def drawn():
+        page.locator("#curve-chart .plot").focus()
+        found = []
+        for key in ("Home", "ArrowRight", "ArrowRight"):
+            page.keyboard.press(key)
+            found.append(page.locator("#curve-chart .readout th").first.inner_text())
+        return found
+
+    assert drawn() == ["Time 4 s", "Time 8 s", "Time 12 s"]
+    page.check("#compilation")
+    assert drawn() == ["Time 4 s", "Time 68 s", "Time 72 s"]
+    assert not page.locator("#clock-estimated").is_visible()
+
+
+def test_a_column_of_shared_clocks_alone_cannot_be_sorted(one_tab, tmp_path):
+    for seed in (0, 1):
+        change(write_run(tmp_path / "study" / f"r{seed}", seed=seed), r1={"shared": 2})
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    assert one_tab.page.locator("#run-heads button", has_text="Time").is_disabled()
+    assert one_tab.page.locator("#run-heads button", has_text="HV").is_enabled()
+
+
+def test_a_browser_that_cannot_unpack_the_data_says_so(one_tab, tmp_path):
+    write_run(tmp_path / "study" / "r")
+    path = tmp_path / "index.html"
+    write_page(path, tmp_path / "study")
+    tab = one_tab.page.context.new_page()
+    tab.add_init_script("delete window.DecompressionStream")
+    failures = []
+    tab.on("pageerror", lambda error: failures.append(error))
+    tab.goto(path.as_uri())
+    tab.locator("#too-old").wait_for(state="visible")
+    assert tab.inner_text("main").strip() == tab.inner_text("#too-old")
+    assert "too old" in tab.inner_text("#too-old")
+    assert not failures
+    tab.close()
 
 
 def test_nothing_is_read_out_beyond_the_end_of_a_curve(shown):

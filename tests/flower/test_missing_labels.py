@@ -147,6 +147,9 @@ def test_a_node_with_private_reports_says_only_which_tasks_it_has():
         engine.present()
         assert [engine.roster.holdings[k] for k in range(5)] == expected
         assert engine.sizes([0, 3]).tolist() == [5, 20]
+        stated = [(each.examples, *each.of(len(problem.tasks))) for each in expected]
+        assert engine.client_labels() == stated  # what summary.json gets: no counts of a node that protects them
+        assert reports is None or all(set(row[1:]) <= {0, row[0]} for row in stated)
 
 
 @pytest.mark.parametrize(

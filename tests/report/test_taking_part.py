@@ -126,6 +126,29 @@ def test_the_first_round_on_a_gpu_has_the_compilation(tmp_path):
     assert compilation(read_study([tmp_path]).runs[0]) == pytest.approx(19.6, abs=0.1)
 
 
+def test_recorded_clocks_replace_estimates(tmp_path):
+    run = write_run(tmp_path / "r")
+    machine(run, device="cuda", engine="stacked")
+    change(run, r1={"seconds": 20.0})
+    old = the_run(tmp_path)
+    assert old["estimated"]
+    assert old["compilation"] == pytest.approx([19.6] * 3, abs=0.1)
+    change(run, r5={"warm_up": 7.0})
+    new = the_run(tmp_path)
+    assert not new["estimated"]
+    assert new["compilation"] == [0, 7, 7]
+    assert new["seconds"][-1] == pytest.approx(old["seconds"][-1] + old["compilation"][-1], abs=0.01)
+    (read,) = read_study([tmp_path]).runs
+    assert clock_mates(read, [read, read]) == []
+
+
+def test_the_time_left_follows_the_recorded_clock(tmp_path):
+    run = write_run(tmp_path / "r", rounds=12, done=4, finished=False)
+    alone = seconds_left(read_study([tmp_path]).runs[0])
+    change(run, r4={"shared": 3})
+    assert seconds_left(read_study([tmp_path]).runs[0]) == pytest.approx(3 * alone, abs=0.6)
+
+
 def test_the_time_left_is_that_of_recent_rounds(tmp_path):
     write_run(tmp_path / "r", rounds=12, done=4, finished=False)
     (run,) = read_study([tmp_path]).runs

@@ -44,6 +44,7 @@ class RunData:
         client_labels: For every client its number of examples, then of labels per task; empty like `labels`.
         scored: What the accuracy of every task counts.
         clock_is_shared: Whether other runs were computed with it, so that its times cannot be compared.
+        clock_is_recorded: Whether its files say that, and what compilation took; earlier versions recorded neither.
         labels: The number of labelled training examples per task; empty if all are labelled or it is unknown.
         skew: The label skew over clients per task; empty if it is unknown.
     """
@@ -64,6 +65,7 @@ class RunData:
     client_labels: tuple[tuple[int, ...], ...] = ()
     scored: tuple[str, ...] = ()
     clock_is_shared: bool = False
+    clock_is_recorded: bool = False
 
     @property
     def examples(self) -> int | None:
@@ -225,6 +227,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         client_labels=() if summary is None else summary.client_labels,
         scored=records.scored,
         clock_is_shared=_shares_clock(run, summary, records.rounds),
+        clock_is_recorded=_has_clock(summary, records.rounds),
     )
 
 
@@ -233,6 +236,12 @@ def _shares_clock(run: Run, summary: Summary | None, rounds: Rounds) -> bool:
     if bool((rounds.shared > 1).any()):
         return True
     return summary.clock_is_shared if summary is not None else run.machine.get("engine") == "stacked"
+
+
+def _has_clock(summary: Summary | None, rounds: Rounds) -> bool:
+    """Whether a summary or a round says how the time was shared or what compilation took."""
+    told = bool((rounds.shared > 1).any() or (rounds.warm_up > 0).any())
+    return told or (summary is not None and summary.shared_clock is not None)
 
 
 def _read_or_note(name: str, read: Callable[[], T | None], notes: list[str]) -> T | None:

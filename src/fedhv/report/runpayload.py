@@ -27,7 +27,7 @@ def run_payload(
     shown, judged = thin(len(rounds), step), thin(len(evaluations), step)
     at = np.searchsorted(rounds.number, evaluations.round[judged])
     spent_bytes = np.cumsum(np.nan_to_num(rounds.down + rounds.up))
-    spent_seconds = np.cumsum(np.nan_to_num(rounds.seconds))
+    spent_seconds, compiling = clocks(run)
     report = None if follows_slack(run) else columns(rounds.report[shown], 4)
     return {
         "name": run.name,
@@ -40,8 +40,9 @@ def run_payload(
         "rounds": run.done,
         "planned": run.planned,
         "left": seconds_left(run, beside),
-        "shared": bool(beside),
-        "compilation": number(compilation(run), 4),
+        "shared": run.clock_is_shared or bool(beside),
+        "estimated": not run.clock_is_recorded,
+        "compilation": _numbers(compiling[at], 4) if compiling.any() else None,
         "hyper": hyper,
         "health": [{"text": text, "bad": bad} for text, bad in run.incidents.lines()],
         "nodes": _nodes(run),
@@ -78,20 +79,38 @@ def seconds_left(run: RunData, beside: Sequence[RunData] = ()) -> float | None:
     recent = run.rounds.seconds[-RECENT:]
     if run.finished or not len(recent) or not np.isfinite(recent).all():
         return None
-    together = 1 + sum(not other.finished for other in beside)
+    together = float(run.rounds.shared[-1]) if run.clock_is_recorded else 1 + sum(not each.finished for each in beside)
     return round(float(recent.mean()) * together * max(0, run.planned - run.done), 1)
 
 
 def clock_mates(run: RunData, runs: Sequence[RunData]) -> list[RunData]:
-    """The runs that were computed together with a run: their engines stack, and their first rounds took as long."""
+    """An estimate of the runs that were computed together with a run, where that is not recorded.
+
+    Their engines stack, and their first rounds took as long.
+    """
+    if run.clock_is_recorded:
+        return []
     if run.record.machine.get("engine") != "stacked" or not len(run.rounds):
         return []
     others = [o for o in runs if o is not run and o.record.machine.get("engine") == "stacked" and len(o.rounds)]
     return [o for o in others if math.isclose(o.rounds.seconds[0], run.rounds.seconds[0], rel_tol=1e-4)]
 
 
+def clocks(run: RunData) -> tuple[Array, Array]:
+    """The seconds of rounds and those of compilation, summed up to every round.
+
+    Where compilation is not recorded, an estimate of it is taken from the seconds of the first round.
+    """
+    rounds = run.rounds
+    seconds, compiling = np.nan_to_num(rounds.seconds), np.nan_to_num(rounds.warm_up)
+    if not run.clock_is_recorded and len(rounds):
+        compiling[0] = compilation(run)
+        seconds[0] -= compiling[0]
+    return np.cumsum(seconds), np.cumsum(compiling)
+
+
 def compilation(run: RunData) -> float:
-    """The time of the first round beyond the median, on a GPU: kernels are compiled there; 0 elsewhere."""
+    """An estimate: the time of the first round beyond the median, on a GPU, where kernels are compiled; 0 elsewhere."""
     seconds = run.rounds.seconds
     if run.record.machine.get("device", "cpu") == "cpu" or len(seconds) < 3 or not np.isfinite(seconds).all():
         return 0.0

@@ -141,7 +141,14 @@ addEventListener("afterprint", () => {
   redrawCharts();
 });
 
+// Without its data the page has nothing but a sentence that says why.
+function tooOld() {
+  for (const part of document.querySelectorAll("main > section, nav, header .actions")) part.hidden = true;
+  byId("too-old").hidden = false;
+}
+
 async function open() {
+  if (typeof DecompressionStream === "undefined") return tooOld();
   data = await unpack(byId("data").textContent);
   applyState();
   listen();

@@ -12,8 +12,15 @@ const RUN_COLUMNS = [
   { key: "mean_loss", heading: "MeanLoss ↓", digits: 3 },
   { key: "hypervolume", heading: "HV ↑", higher: true, digits: 2 },
   { key: "bytes", heading: "Sent", of: (run) => (run.bytes.length ? run.bytes.at(-1) + run.calibration[0] : null), text: (run, value) => amount("bytes", value) },
-  { key: "seconds", heading: "Time", of: (run) => (run.seconds.length ? run.seconds.at(-1) : null), text: (run, value) => amount("seconds", value) + (run.shared ? " §" : "") },
+  { key: "seconds", heading: "Time", of: (run) => (run.seconds.length ? run.seconds.at(-1) : null), text: (run, value) => amount("seconds", value) + (run.shared ? ` ${run.estimated ? "§?" : "§"}` : ""), ranked: (run) => !run.shared, hint: clockHint },
 ];
+
+// How a run's time is to be read.
+function clockHint(run) {
+  const guess = run.estimated ? " (estimated)" : "";
+  const compiling = run.compilation?.at(-1) ? `without ${amount("seconds", run.compilation.at(-1))} of compilation${guess}` : "";
+  return [compiling, run.shared ? `a share of a clock with other runs${guess}: not ranked` : ""].filter(Boolean).join("; ");
+}
 
 function runValue(columnOf, run, setting) {
   return columnOf.of ? columnOf.of(run, setting) : run[columnOf.key]?.at(-1) ?? null;
@@ -43,15 +50,16 @@ function showRuns(data, redraw) {
   if (by) found.sort((a, b) => compare(asCell(by, a), asCell(by, b), runOrder.direction));
   byId("runs").hidden = !all.length;
   byId("run-count").textContent = found.length === all.length ? plural(all.length, "run") : `${found.length} of ${plural(all.length, "run")}`;
-  showRunHeads(redraw);
+  showRunHeads(redraw, all);
   const groups = group ? [...groupRuns(found, group, hyper)] : [["", found]];
   const rows = groups.flatMap(([name, members]) => [...(group ? [{ group: name, members }] : []), ...members.flatMap((each) => [each, ...(openRuns.has(keyOfRun(each)) ? [{ ...each, config: true }] : [])])]);
   keyed(byId("run-body"), rows, rowKey, () => el("tr"), (row, item) => updateRow(row, item, redraw));
   byId("run-shared").hidden = !all.some(({ run }) => run.shared);
+  byId("run-estimated").hidden = !all.some(({ run }) => run.shared && run.estimated);
 }
 
 function asCell(columnOf, { run, setting }) {
-  const value = runValue(columnOf, run, setting);
+  const value = columnOf.ranked?.(run) === false ? null : runValue(columnOf, run, setting);
   return typeof value === "number" ? { v: value, t: "" } : { v: null, t: String(value ?? "") };
 }
 
@@ -67,7 +75,7 @@ function groupRuns(found, group, hyper) {
   return [...groups].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
 }
 
-function showRunHeads(redraw) {
+function showRunHeads(redraw, all) {
   keyed(byId("run-heads"), RUN_COLUMNS, ({ key }) => key, (columnOf) => {
     const press = () => {
       const better = columnOf.higher ? -1 : 1;
@@ -77,7 +85,8 @@ function showRunHeads(redraw) {
       redraw();
     };
     return el("th", { scope: "col", class: columnOf.word ? "word" : null }, el("button", { type: "button", text: columnOf.heading, onclick: press }));
-  }, (head, { key }) => {
+  }, (head, { key, ranked }) => {
+    head.firstElementChild.disabled = Boolean(ranked) && !all.some(({ run }) => ranked(run));
     const state = runOrder.column === key ? { 1: "ascending", "-1": "descending" }[runOrder.direction] : null;
     state ? head.setAttribute("aria-sort", state) : head.removeAttribute("aria-sort");
   });
@@ -98,7 +107,9 @@ function updateRow(row, item, redraw) {
   button.textContent = item.run.name;
   button.setAttribute("aria-expanded", String(open));
   RUN_COLUMNS.slice(1).forEach((columnOf, i) => {
-    row.children[i + 1].textContent = runText(columnOf, item.run, runValue(columnOf, item.run, item.setting));
+    const cell = row.children[i + 1];
+    cell.textContent = runText(columnOf, item.run, runValue(columnOf, item.run, item.setting));
+    if (columnOf.hint) cell.title = columnOf.hint(item.run);
   });
 }
 

@@ -18,10 +18,9 @@ function evaluationCurve(run, choice) {
   const y = choice.metric === "accuracy" || choice.metric === "loss" ? column(run[choice.metric], choice.task, length) : run[choice.metric];
   if (!y || !length || y.every((value) => value === null)) return null;
   const [extraBytes, calibrating] = choice.calibration ? run.calibration : [0, 0];
-  const extraSeconds = calibrating - (choice.compilation ? 0 : run.compilation); // all of it is in the first round
   const x =
     choice.against === "bytes" ? run.bytes.map((value) => value + extraBytes)
-    : choice.against === "seconds" ? run.seconds.map((value) => value + extraSeconds)
+    : choice.against === "seconds" ? run.seconds.map((value, i) => value + calibrating + (choice.compilation ? run.compilation?.[i] ?? 0 : 0))
     : run.evaluated;
   return { at: run.evaluated, x, y };
 }
