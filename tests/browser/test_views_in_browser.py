@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from report.judged import mixed_metrics, same_metric
 from report.studies import write_study
 from report.test_beside import HEADS, front
 from report.test_taking_part import change
@@ -119,3 +121,49 @@ def test_every_control_has_a_name(shown):
              }).map(node => node.outerHTML.slice(0, 80))"""
     )
     assert nameless == []
+
+
+def test_tasks_with_different_metrics_have_scales_of_their_own(one_tab, tmp_path):
+    one_tab.complaints.clear()
+    one_tab.open(write_page(tmp_path / "index.html", mixed_metrics(tmp_path / "study")))
+    page = one_tab.page
+    assert page.locator("#trade-kind option").all_inner_texts() == ["Main metric", "Accuracy", "Loss"]
+    assert page.input_value("#trade-kind") == "main"
+    drawn = page.locator("#trade-chart svg")
+    assert "every task has a scale of its own" in drawn.text_content()
+    assert "mass, rmse" in drawn.text_content()
+    assert page.locator("#bar-chart svg .unit").all_text_contents() == ["rmse ↓", "r2 ↑", "accuracy, % ↑"]
+    assert page.inner_text("#bytes-title") == "Mean loss against bytes sent"
+    assert page.locator("#trade-chart .method title").nth(1).text_content().startswith("FedHV:")  # nothing beats it
+    assert "another method is at least as good" in page.locator("#trade-chart .method title").first.text_content()
+    page.select_option("#trade-view", "two")
+    assert "better ↗" not in drawn.text_content()
+    assert "↖ better" in drawn.text_content()  # a lower rmse, a higher r2
+    assert "mass (rmse)" in drawn.text_content()
+    page.select_option("#trade-kind", "accuracy")
+    assert "better ↗" in drawn.text_content()
+    assert page.inner_text("#curve-chart .readout th").startswith("last")
+    assert page.input_value("#metric") == "main"
+    assert one_tab.complaints == []
+
+
+def test_tasks_with_one_metric_share_a_scale_and_have_a_worst_one(one_tab, tmp_path):
+    one_tab.complaints.clear()
+    one_tab.open(write_page(tmp_path / "index.html", same_metric(tmp_path / "study", lower=True)))
+    page = one_tab.page
+    assert "clear (mae)" in page.locator("#trade-chart svg").text_content()
+    assert "↙ better" in page.locator("#trade-chart svg").text_content()
+    assert page.locator("#bar-chart svg .unit").count() == 0
+    assert page.locator("#bytes-chart svg").get_attribute("aria-label") == "Worst-task mae against bytes sent"
+    assert one_tab.complaints == []
+
+
+def test_bars_of_negative_values_go_to_the_left_of_zero(one_tab, tmp_path):
+    folder = mixed_metrics(tmp_path / "study")
+    for run in folder.iterdir():
+        for name in ("history.jsonl", "summary.json"):
+            text = (run / name).read_text()
+            (run / name).write_text(re.sub(r'"r2": ?-?', '"r2": -', text))
+    one_tab.open(write_page(tmp_path / "index.html", folder))
+    bars = one_tab.page.locator("#bar-chart svg .bar").evaluate_all("nodes => nodes.map(n => +n.getAttribute('width'))")
+    assert min(bars) > 5

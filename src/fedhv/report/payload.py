@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedhv._version import __version__
-from fedhv.protocol.evaluation import AGGREGATES
+from fedhv.protocol.evaluation import AGGREGATES, MainScore
 from fedhv.report.cells import Table
 from fedhv.report.groups import Group, SettingStudy, StudyData
 from fedhv.report.palette import Style, front_styles, spare_styles, styles, task_styles
 from fedhv.report.rates import group_rates, setting_sentence
-from fedhv.report.runpayload import clock_mates, constant, number, run_payload
+from fedhv.report.runpayload import clock_mates, constant, main_payload, number, run_payload
+from fedhv.report.scores import common_main, mains_of
 from fedhv.report.tables import tables
 from fedhv.report.variants import factor, factor_order, frozen, hyper_parameters, value_text
 from fedhv.report.verdict import METRICS, highlights, verdicts
@@ -61,10 +62,12 @@ def _setting(
     index = {id(run): i for i, run in enumerate(setting.runs)}
     compared = {id(group) for group in setting.groups}
     group_of = {id(run): group for group in setting.all_groups for run in group.runs}
+    mains = mains_of(setting)
     return {
         "name": setting.name,
         "tasks": list(setting.tasks),
         "taskStyles": [_style(style) for style in task_styles(setting.tasks)],
+        "mains": None if mains is None else [_main(score) for score in mains],
         "highlights": list(highlights(setting)),
         "verdicts": verdicts(setting),
         "rates": setting_sentence(setting),
@@ -91,11 +94,16 @@ def _setting(
                 clock_mates(run, setting.runs),
                 {key: value_text(values[key]) for key in varied if key in values},
             )
+            | ({} if mains is None else main_payload(run, step, common_main(mains)))
             for run in setting.runs
             for values in [hyper_parameters(run)]
         ],
         "tables": [_table(table) for table in tables(replace(study, settings=(setting,)))],
     }
+
+
+def _main(score: MainScore) -> dict[str, Any]:
+    return {"name": score.name, "higher": score.higher, "digits": score.digits}
 
 
 def _varied(setting: SettingStudy) -> list[str]:

@@ -23,18 +23,22 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Evaluations:
-    """E evaluations of m tasks: `round` (E), `accuracy` and `loss` (E, m), `aggregates` name → (E)."""
+    """E evaluations of m tasks: `round` (E), `accuracy`, `loss` and `main` (E, m), `aggregates` name → (E).
+
+    `main` is what every task is judged by: its first metric, or its accuracy.
+    """
 
     round: Array
     accuracy: Array
     loss: Array
+    main: Array
     aggregates: dict[str, Array]
 
     def __len__(self) -> int:
         return len(self.round)
 
     def values(self, metric: str) -> Array:
-        """An aggregate by its name, `accuracy.2` or `loss.0` of one task; NaN where an aggregate is left out."""
+        """An aggregate by its name, `accuracy.2`, `loss.0` or `main.1` of a task; NaN where one is left out."""
         if metric in AGGREGATES:
             return self.aggregates.get(metric, np.full(len(self), math.nan))
         kind, _, task = metric.partition(".")
@@ -141,7 +145,12 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
             slack=wide(rounds.slack),
             absent=wide(rounds.absent),
         ),
-        replace(evaluations, accuracy=wide(evaluations.accuracy), loss=wide(evaluations.loss)),
+        replace(
+            evaluations,
+            accuracy=wide(evaluations.accuracy),
+            loss=wide(evaluations.loss),
+            main=wide(evaluations.main),
+        ),
     )
 
 
@@ -193,6 +202,7 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
         round=np.array([number for number, _ in evaluated], dtype=np.int64),
         accuracy=matrix([[task.accuracy for task in evaluation.tasks] for _, evaluation in evaluated]),
         loss=matrix([[task.loss for task in evaluation.tasks] for _, evaluation in evaluated]),
+        main=matrix([[task.main.value for task in evaluation.tasks] for _, evaluation in evaluated]),
         aggregates={
             name: np.array([getattr(evaluation, name) for _, evaluation in evaluated], dtype=float)
             for name in AGGREGATES

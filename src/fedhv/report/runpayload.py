@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhv.protocol.evaluation import AGGREGATES
+from fedhv.protocol.evaluation import AGGREGATES, MainScore
 from fedhv.report.groups import Group
 from fedhv.report.rates import rates_of
 from fedhv.report.reading import RunData
@@ -61,6 +61,15 @@ def run_payload(
         "loss": columns(evaluations.loss[judged], 4),
         **{name: _numbers(evaluations.values(name)[judged], 7) for name in AGGREGATES},
     }
+
+
+def main_payload(run: RunData, step: int, common: MainScore | None) -> dict[str, Any]:
+    """What the tasks are judged by, where it is not accuracy; the worst one where all have the same metric."""
+    main = run.evaluations.main[thin(len(run.evaluations), step)]
+    made: dict[str, Any] = {"main": columns(main, 5)}
+    if common is not None and main.size:
+        made["worst_main"] = _numbers(main.min(axis=1) if common.higher else main.max(axis=1), 5)
+    return made
 
 
 def follows_slack(run: RunData) -> bool:

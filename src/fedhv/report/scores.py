@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fedhv.protocol.evaluation import ACCURACY, Evaluation, MainScore, OverClients
@@ -96,12 +97,14 @@ def main_scores(study: StudyData) -> Table:
         by_label = {group.label: group for group in setting.groups if group.counted}
         rows = []
         for i, task in enumerate(setting.tasks if by_label else ()):
-            score = _score(setting, i)
+            score = score_of(setting, i)
             if score is None:
                 continue
             unit = " %" if score.name == ACCURACY else ""
             names = [words(task), words(f"{score.name}{unit} {'↑' if score.higher else '↓'}", _latex(score, unit))]
-            row = row_of(by_label, labels, ReportMetric(score.name, _main(i, score.name), score.higher, score.digits))
+            row = row_of(
+                by_label, labels, ReportMetric(score.name, main_value(i, score.name), score.higher, score.digits)
+            )
             rows.append((*([setting_cell(setting.name)] if several else []), *names, *row))
         if rows:
             sections.append(tuple(rows))
@@ -114,7 +117,22 @@ def _latex(score: MainScore, unit: str) -> str:
     return f"{score.name.replace('_', chr(92) + '_')}{unit.replace('%', chr(92) + '%')} {arrow}"
 
 
-def _score(setting: SettingStudy, i: int) -> MainScore | None:
+def mains_of(setting: SettingStudy) -> list[MainScore] | None:
+    """What every task is judged by; None where all are judged by accuracies, or nothing is known yet."""
+    if by_accuracy(setting):
+        return None
+    found = [score_of(setting, i) for i in range(len(setting.tasks))]
+    known = [score for score in found if score is not None]
+    return known if len(known) == len(found) else None
+
+
+def common_main(mains: Sequence[MainScore]) -> MainScore | None:
+    """The main score that all tasks have in common; None where tasks are judged by different ones."""
+    return mains[0] if len({(score.name, score.better) for score in mains}) == 1 else None
+
+
+def score_of(setting: SettingStudy, i: int) -> MainScore | None:
+    """Name and direction of what a task is judged by, with a value; None before the first evaluation."""
     for group in setting.groups:
         for run in group.counted:
             found = evaluation_of(run)
@@ -123,7 +141,9 @@ def _score(setting: SettingStudy, i: int) -> MainScore | None:
     return None
 
 
-def _main(i: int, name: str) -> RunValue:
+def main_value(i: int, name: str) -> RunValue:
+    """The main score of a task at the kept model; None where the task is judged by something else."""
+
     def of(run: RunData) -> float | None:
         found = evaluation_of(run)
         main = found.tasks[i].main if found is not None and i < len(found.tasks) else None

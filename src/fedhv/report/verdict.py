@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from fedhv.report.comparison import ReportMetric, RunValue, by_seed, final, row_of
 from fedhv.report.groups import ORDER, Group, SettingStudy
 from fedhv.report.ranking import paired
+from fedhv.report.reading import RunData
+from fedhv.report.scores import common_main, main_value, mains_of
 from fedhv.support.statistics import Paired
 
 METRICS = (
@@ -30,39 +34,120 @@ def verdicts(setting: SettingStudy) -> list[dict[str, Any]]:
     return [{"against": other.label, "text": _sentence(setting, ours, other)} for other in others]
 
 
+@dataclass(frozen=True)
+class _Judge:
+    """How tasks are compared; more is better in all values.
+
+    Attributes:
+        worst: A run's worst task; None where tasks are judged by different metrics.
+        task: A run's value of a task, by its number.
+        name: The metric's name; empty for accuracies, whose differences are points.
+        digits: After the decimal point.
+    """
+
+    worst: RunValue | None
+    task: Callable[[int], RunValue]
+    name: str = ""
+    digits: int = 1
+
+    @property
+    def unit(self) -> str:
+        """What follows a difference."""
+        return "" if self.name else " points"
+
+
+def _judge(setting: SettingStudy) -> _Judge:
+    mains = mains_of(setting)
+    if mains is None:
+        return _Judge(final("worst_accuracy"), lambda i: final(f"accuracy.{i}"))
+    tasks = [_signed(main_value(i, score.name), score.higher) for i, score in enumerate(mains)]
+    common = common_main(mains)
+    if common is None:
+        return _Judge(None, tasks.__getitem__)
+    return _Judge(_over(tasks, min), tasks.__getitem__, common.name, common.digits)
+
+
+def _signed(value: RunValue, higher: bool) -> RunValue:
+    def of(run: RunData) -> float | None:
+        found = value(run)
+        return found if found is None or higher else -found
+
+    return of
+
+
+def _over(values: Sequence[RunValue], combine: Callable[[list[float]], float]) -> RunValue:
+    def of(run: RunData) -> float | None:
+        found = [number for value in values if (number := value(run)) is not None]
+        return combine(found) if len(found) == len(values) else None
+
+    return of
+
+
 def _sentence(setting: SettingStudy, ours: Group, other: Group) -> str:
-    worst = _difference(ours, other, final("worst_accuracy"))
+    judge = _judge(setting)
     unfinished = " so far" if ours.unfinished or other.unfinished else ""
+    if judge.worst is None:
+        return _by_tasks(setting, judge, ours, other, unfinished)
+    worst = _difference(ours, other, judge.worst)
+    where, digits = f" in {judge.name}" if judge.name else "", judge.digits
     if worst is None:
-        found = [group.counted[0].evaluations.values("worst_accuracy")[-1] for group in (ours, other)]
-        gap = float(found[0] - found[1])
-        side = "above" if gap >= 0 else "below"
+        found = [judge.worst(group.counted[0]) for group in (ours, other)]
+        gap = math.nan if found[0] is None or found[1] is None else found[0] - found[1]
+        side = ("better than" if gap >= 0 else "worse than") if judge.name else ("above" if gap >= 0 else "below")
         return (
-            f"{ours.label}'s worst task is {abs(gap):.1f} points {side} {other.label}'s{unfinished}. One seed has no "
-            "interval: more seeds would show whether that is chance."
+            f"{ours.label}'s worst task is {abs(gap):.{digits}f}{judge.unit} {side} {other.label}'s{where}"
+            f"{unfinished}. One seed has no interval: more seeds would show whether that is chance."
         )
     seeds = f"{worst.count} seeds"
     if not worst.clear:
         first = (
-            f"{ours.label}'s worst task is level with {other.label}'s{unfinished} (difference {_points(worst.mean)}, "
-            f"95 % interval {_range(worst)}, {seeds})"
+            f"{ours.label}'s worst task is level with {other.label}'s{where}{unfinished} (difference "
+            f"{_points(worst.mean, digits)}, 95 % interval {_range(worst, 1, digits)}, {seeds})"
         )
     else:
         word = "better" if worst.mean > 0 else "worse"
         first = (
-            f"{ours.label}'s worst task is {abs(worst.mean):.1f} points {word} than {other.label}'s{unfinished} "
-            f"({_range(worst, abs(worst.mean) / worst.mean)}, {seeds})"
+            f"{ours.label}'s worst task is {abs(worst.mean):.{digits}f}{judge.unit} {word} than {other.label}'s{where}"
+            f"{unfinished} ({_range(worst, abs(worst.mean) / worst.mean, digits)}, {seeds})"
         )
-    return f"{first}; {_payers(setting, ours, other)}."
+    return f"{first}; {_payers(setting, judge, ours, other)}."
 
 
-def _payers(setting: SettingStudy, ours: Group, other: Group) -> str:
+def _by_tasks(setting: SettingStudy, judge: _Judge, ours: Group, other: Group, unfinished: str) -> str:
+    """Tasks with different metrics have no worst one: those that are clearly better and clearly worse are counted."""
+    gaps = [(task, _difference(ours, other, judge.task(i))) for i, task in enumerate(setting.tasks)]
+    known = [(task, gap) for task, gap in gaps if gap is not None]
+    head = f"By the tasks' main metrics {ours.label}"
+    if not known:
+        ahead = 0
+        for i in range(len(setting.tasks)):
+            mine, theirs = (judge.task(i)(group.counted[0]) for group in (ours, other))
+            ahead += mine is not None and theirs is not None and mine > theirs
+        return (
+            f"{head} is ahead of {other.label} in {ahead} of {len(setting.tasks)} tasks{unfinished}. One seed has no "
+            "interval: more seeds would show whether that is chance."
+        )
+    better = [task for task, gap in known if gap.low > 0]
+    worse = [task for task, gap in known if gap.high < 0]
+    return (
+        f"{head} is clearly better than {other.label} in {len(better)} of {len(gaps)} tasks{_named(better)} and "
+        f"clearly worse in {len(worse) or 'none'}{_named(worse)}{unfinished} "
+        f"(95 % intervals, {known[0][1].count} seeds)."
+    )
+
+
+def _named(tasks: Sequence[str]) -> str:
+    more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
+    return f" ({', '.join(tasks[:3])}{more})" if tasks else ""
+
+
+def _payers(setting: SettingStudy, judge: _Judge, ours: Group, other: Group) -> str:
     """The tasks that are clearly worse, the worst first."""
     found = []
     for i, task in enumerate(setting.tasks):
-        gap = _difference(ours, other, final(f"accuracy.{i}"))
+        gap = _difference(ours, other, judge.task(i))
         if gap is not None and gap.high < 0:
-            digits = 1 if gap.mean <= -1 else 2
+            digits = judge.digits if judge.name or gap.mean <= -1 else 2
             found.append((gap.mean, f"{task} pays {-gap.mean:.{digits}f} ({_range(gap, -1, digits)})"))
     if not found:
         return "no task is clearly worse"
@@ -71,18 +156,31 @@ def _payers(setting: SettingStudy, ours: Group, other: Group) -> str:
     return ", ".join(told[:3]) + more
 
 
+def _compared(setting: SettingStudy) -> Iterator[tuple[RunValue, str, str, bool, int]]:
+    """The values of the tiles: accuracies give way to the main metric, if tasks have one in common."""
+    mains = mains_of(setting)
+    common = None if mains is None else common_main(mains)
+    if mains is not None and common is not None:
+        values, worst = [main_value(i, common.name) for i in range(len(mains))], min if common.higher else max
+        yield _over(values, fmean), f"Mean {common.name}", "", common.higher, common.digits
+        yield _over(values, worst), f"Worst-task {common.name}", "", common.higher, common.digits
+    for key, title, unit, higher, digits in METRICS:
+        if mains is None or not unit:
+            yield final(key), title, unit, higher, digits
+
+
 def highlights(setting: SettingStudy) -> Iterator[dict[str, Any]]:
     """For every aggregate the method that leads; it is called the best where a paired interval says so."""
     by_label = {group.label: group for group in setting.groups if group.counted}
-    for key, title, unit, higher, digits in METRICS:
-        row = row_of(by_label, list(by_label), ReportMetric(title, final(key), higher, digits))
+    for value, title, unit, higher, digits in _compared(setting):
+        row = row_of(by_label, list(by_label), ReportMetric(title, value, higher, digits))
         cells = dict(zip(by_label, row, strict=True))
         numbers = {label: cell.number for label, cell in cells.items() if cell.number is not None}
         order = sorted((label for label in numbers if math.isfinite(numbers[label])),
                        key=lambda label: numbers[label], reverse=higher)  # fmt: skip
         if not order:
             continue
-        clear, note = _lead(by_label, order, key, digits, unit)
+        clear, note = _lead(by_label, order, value, digits, unit)
         going = "not finished yet" if by_label[order[0]].unfinished else ""
         yield {
             "title": title,
@@ -94,13 +192,13 @@ def highlights(setting: SettingStudy) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lead(by_label: dict[str, Group], order: list[str], key: str, digits: int, unit: str) -> tuple[bool, str]:
+def _lead(by_label: dict[str, Group], order: list[str], value: RunValue, digits: int, unit: str) -> tuple[bool, str]:
     """Whether the first is told apart from all others, and a note on the nearest that it is not told apart from."""
     if len(order) == 1:
         return False, ""
     first, level = by_label[order[0]], []
     for label in order[1:]:
-        gap = _difference(first, by_label[label], final(key))
+        gap = _difference(first, by_label[label], value)
         if gap is None:
             return False, f"ahead of {order[1]}; one seed in common has no interval"
         if not gap.clear:
@@ -108,7 +206,7 @@ def _lead(by_label: dict[str, Group], order: list[str], key: str, digits: int, u
     if level:
         named = ", ".join(level[:3]) + (f" and {len(level) - 3} more" if len(level) > 3 else "")
         return False, f"level with {named}: 95 % intervals of the differences contain 0"
-    gap = _difference(first, by_label[order[1]], final(key))
+    gap = _difference(first, by_label[order[1]], value)
     assert gap is not None
     low, high = sorted((abs(gap.low), abs(gap.high)))
     points = " points" if unit else ""
@@ -123,8 +221,8 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if value < 1e6 else f"{value:.2e}"
 
 
-def _points(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+def _points(value: float, digits: int = 1) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def _range(gap: Paired, sign: float = 1.0, digits: int = 1) -> str:

@@ -17,11 +17,11 @@ function updateCard(card, { run, setting }) {
   about.textContent = `${setting.name} · ${run.label} · seed ${run.seed}`;
   Object.assign(bar, { max: run.planned || 1, value: run.rounds });
   bar.setAttribute("aria-label", `Rounds of ${run.name}`);
-  const latest = run.worst_accuracy?.at(-1);
+  const judged = setting.mains ? run.worst_main : run.worst_accuracy, latest = judged?.at(-1);
   left.textContent = [
     run.finished ? `finished, ${plural(run.rounds, "round")}` : `${run.rounds} of ${run.planned} rounds`,
     !run.finished && run.left !== null ? `about ${amount("seconds", Math.max(1, run.left))} left` : null,
-    latest === null || latest === undefined ? null : `worst task ${fixed(latest, 1)} %`,
+    latest === null || latest === undefined ? null : `worst task ${setting.mains ? `${fixed(latest, setting.mains[0].digits)} (${setting.mains[0].name})` : `${fixed(latest, 1)} %`}`,
   ].filter(Boolean).join(" · ");
   health.replaceChildren(...(run.health.length ? run.health : [{ text: "healthy: no floor hit, no reply refused, all values finite", bad: false }]).map(({ text, bad }) => el("li", { class: bad ? "bad" : null, text })));
 }

@@ -36,7 +36,7 @@ function showSlider(setting) {
 function showOverview(data, setting, choice) {
   showVerdict(setting);
   const m = setting.tasks.length, tasks = setting.tasks.map((task, i) => [String(i), task]);
-  fill(byId("trade-kind"), [["accuracy", "Accuracy"], ["loss", "Loss"]]);
+  fill(byId("trade-kind"), [...(setting.mains ? [["main", "Main metric"]] : []), ["accuracy", "Accuracy"], ["loss", "Loss"]]);
   fill(byId("trade-view"), [["all", "All tasks"], ["two", "Two tasks"]]);
   fill(byId("trade-x"), tasks);
   fill(byId("trade-y"), [...tasks.slice(1), ...tasks.slice(0, 1)]);
@@ -45,15 +45,24 @@ function showOverview(data, setting, choice) {
   byId("trade-x-box").hidden = byId("trade-y-box").hidden = parallel || m < 3;
   const round = showSlider(setting);
   const points = standings(setting, choice, kind, round), finals = standings(setting, choice, kind, lastRound(setting));
-  const unit = kind === "accuracy" ? "accuracy, %" : "loss", higher = kind === "accuracy";
+  const scores = scoresOf(setting, kind);
   const chosen = m === 2 ? [0, 1] : [Number(byId("trade-x").value), Number(byId("trade-y").value)];
   byId("trade-about").textContent = parallel
     ? "Thick lines are means over seeds with one sample deviation, thin ones are seeds. A method is faint where another is at least as good in every task."
     : "Large points are means over seeds with one sample deviation, small ones are seeds, smoothed lines the way there. Methods that no other beats in both tasks are joined.";
-  tradeoff.draw({ points, finals, names: setting.tasks, tasks: chosen, unit, higher, parallel, empty: !points.length });
-  taskBars.draw({ points, names: setting.tasks, unit, higher, digits: higher ? 1 : 3, empty: !points.length });
-  const curves = curvesOf(setting, { ...choice, metric: "worst_accuracy", against: "bytes", view: "mean", calibration: true, smooth: 0, group: "method" });
-  bytesChart.draw({ curves, xTitle: "Sent, calibration included", xKind: "bytes", yTitle: "Worst-task accuracy (%)", key: "bytes", name: "Worst-task accuracy against bytes sent", empty: !curves.length });
+  tradeoff.draw({ points, finals, names: setting.tasks, tasks: chosen, scores, parallel, empty: !points.length });
+  taskBars.draw({ points, names: setting.tasks, scores, empty: !points.length });
+  showBytes(setting, choice);
+}
+
+// The worst task by what tasks are judged by; where they are judged by different metrics, the mean loss.
+function showBytes(setting, choice) {
+  const common = setting.mains && oneScale(scoresOf(setting, "main")) ? setting.mains[0] : null;
+  const [metric, title, yTitle] = !setting.mains ? ["worst_accuracy", "Worst-task accuracy", "Worst-task accuracy (%)"]
+    : common ? ["worst_main", `Worst-task ${common.name}`, `Worst-task ${common.name}`] : ["mean_loss", "Mean loss", "Mean loss"];
+  byId("bytes-title").textContent = `${metric === "mean_loss" ? "Mean loss" : "Worst task"} against bytes sent`;
+  const curves = curvesOf(setting, { ...choice, metric, against: "bytes", view: "mean", calibration: true, smooth: 0, group: "method" });
+  bytesChart.draw({ curves, xTitle: "Sent, calibration included", xKind: "bytes", yTitle, key: "bytes", name: `${title} against bytes sent`, empty: !curves.length });
 }
 
 // Plays the rounds, about four seconds from first to last; a second press stops.

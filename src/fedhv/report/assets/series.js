@@ -12,10 +12,13 @@ function runsOf(setting, series, choice) {
   return series.runs.map((i) => setting.runs[i]).filter((run) => !choice.seedsOff.has(String(run.seed)));
 }
 
+// The kinds of values that every task has.
+const OF_TASK = ["accuracy", "loss", "main"];
+
 // What a run says about a metric: x and y of every evaluation.
 function evaluationCurve(run, choice) {
   const length = run.evaluated.length;
-  const y = choice.metric === "accuracy" || choice.metric === "loss" ? column(run[choice.metric], choice.task, length) : run[choice.metric];
+  const y = OF_TASK.includes(choice.metric) ? column(run[choice.metric], choice.task, length) : run[choice.metric];
   if (!y || !length || y.every((value) => value === null)) return null;
   const [extraBytes, calibrating] = choice.calibration ? run.calibration : [0, 0];
   const x =
@@ -152,10 +155,21 @@ function standings(setting, choice, kind, round) {
   }).filter(Boolean);
 }
 
-// Whether no other point is at least as good in every task and better in one.
+// What the values of every task are: unit, direction and digits. Main metrics may differ from task to task.
+function scoresOf(setting, kind) {
+  if (kind !== "main") return setting.tasks.map(() => (kind === "accuracy" ? { unit: "accuracy, %", higher: true, digits: 1 } : { unit: "loss", higher: false, digits: 3 }));
+  return setting.mains.map(({ name, higher, digits }) => (name === "accuracy" ? { unit: "accuracy, %", higher, digits: 1 } : { unit: name, higher, digits }));
+}
+
+// Whether all tasks can have one axis.
+function oneScale(scores) {
+  return scores.every(({ unit, higher }) => unit === scores[0].unit && higher === scores[0].higher);
+}
+
+// Whether no other point is at least as good in every task and better in one; `higher` may differ from task to task.
 function nonDominated(points, higher) {
-  const better = (a, b) => (higher ? a > b : a < b);
-  return points.map((p) => !points.some((q) => q !== p && q.every((value, i) => !better(p[i], value)) && q.some((value, i) => better(value, p[i]))));
+  const better = (a, b, i) => ((Array.isArray(higher) ? higher[i] : higher) ? a > b : a < b);
+  return points.map((p) => !points.some((q) => q !== p && q.every((value, i) => !better(p[i], value, i)) && q.some((value, i) => better(value, p[i], i))));
 }
 
 // The way to a point without the noise of single evaluations; it ends where the point is.

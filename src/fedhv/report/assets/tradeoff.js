@@ -6,38 +6,39 @@ function tradeoffSvg(what, width, colours) {
   return what.parallel ? parallelSvg(what, width, colours) : planeSvg(what, width, colours);
 }
 
-// what: { points, finals, tasks: [i, j], names, unit, higher }
+// what: { points, finals, tasks: [i, j], names, scores }; scores are unit, direction and digits of every task
 function planeSvg(what, width, colours) {
-  const [i, j] = what.tasks;
+  const [i, j] = what.tasks, across = what.scores[i], up = what.scores[j];
+  const at = (values) => `${what.names[i]} ${fixed(values[i], Math.max(2, across.digits))}, ${what.names[j]} ${fixed(values[j], Math.max(2, up.digits))}`;
   const names = what.points.map(({ label, style }) => ({ label, style }));
   const foot = legendHeight(names, width - 76);
   const height = Math.min(PLANE_HEIGHT, Math.max(300, width * 0.8));
-  const picture = canvas(width, height + foot, `${what.names[j]} against ${what.names[i]}: ${what.points.map((p) => `${p.label} ${fixed(p.mean[i], 1)} and ${fixed(p.mean[j], 1)}`).join("; ")}`);
+  const picture = canvas(width, height + foot, `${what.names[j]} against ${what.names[i]}: ${what.points.map((p) => `${p.label} ${fixed(p.mean[i], across.digits)} and ${fixed(p.mean[j], up.digits)}`).join("; ")}`);
   const box = { left: 66, right: width - 14, top: 14, bottom: height - 46 };
   // As far as the points of this round and of the last one reach: towards the end the view closes in on the finals.
   const reach = (task) => [...what.points, ...what.finals].flatMap((p) => [...p.seeds.map(({ values }) => values[task]), p.mean[task] - (p.deviation[task] ?? 0), p.mean[task] + (p.deviation[task] ?? 0)]);
   const x = scale(roomFor(reach(i), 0.12), [box.left, box.right]);
   const y = scale(roomFor(reach(j), 0.12), [box.bottom, box.top]);
-  picture.append(axes(x, y, box, { x: `${what.names[i]} (${what.unit})`, y: `${what.names[j]} (${what.unit})` }, colours));
+  picture.append(axes(x, y, box, { x: `${what.names[i]} (${across.unit})`, y: `${what.names[j]} (${up.unit})` }, colours));
   const clip = `clip-plane-${width}`;
   picture.append(svg("clipPath", { id: clip }, svg("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top })));
   const drawn = svg("g", { "clip-path": `url(#${clip})`, fill: "none" });
-  const best = nonDominated(what.points.map((p) => [p.mean[i], p.mean[j]]), what.higher);
+  const best = nonDominated(what.points.map((p) => [p.mean[i], p.mean[j]]), [across.higher, up.higher]);
   const front = what.points.filter((_, k) => best[k]).sort((a, b) => a.mean[i] - b.mean[i]);
   if (front.length > 1) drawn.append(svg("path", { class: "front", d: `M${front.map((p) => `${x(p.mean[i]).toFixed(1)} ${y(p.mean[j]).toFixed(1)}`).join("L")}`, stroke: colours.quiet, "stroke-width": 1.5, "stroke-dasharray": "2 4" }));
   for (const p of what.points) {
     const colour = p.style.colour, cx = x(p.mean[i]), cy = y(p.mean[j]);
     drawn.append(svg("path", { d: `M${p.trail.map((values) => `${x(values[i]).toFixed(1)} ${y(values[j]).toFixed(1)}`).join("L")}`, stroke: colour, "stroke-opacity": 0.45, "stroke-width": 1.5, "stroke-dasharray": p.style.dash.join(" ") || null }));
-    for (const { seed, values } of p.seeds) drawn.append(svg("circle", { cx: x(values[i]), cy: y(values[j]), r: 3.2, fill: colour, "fill-opacity": 0.55 }, svg("title", { text: `${p.label}, seed ${seed}: ${what.names[i]} ${fixed(values[i], 2)}, ${what.names[j]} ${fixed(values[j], 2)}` })));
+    for (const { seed, values } of p.seeds) drawn.append(svg("circle", { cx: x(values[i]), cy: y(values[j]), r: 3.2, fill: colour, "fill-opacity": 0.55 }, svg("title", { text: `${p.label}, seed ${seed}: ${at(values)}` })));
     if (p.deviation[i] !== null) drawn.append(svg("path", { class: "cross", d: `M${x(p.mean[i] - p.deviation[i])} ${cy}H${x(p.mean[i] + p.deviation[i])}M${cx} ${y(p.mean[j] - p.deviation[j])}V${y(p.mean[j] + p.deviation[j])}`, stroke: colour, "stroke-width": 2 }));
-    drawn.append(svg("circle", { class: "final", cx, cy, r: 6.5, fill: colour, stroke: colours.paper, "stroke-width": 1.5 }, svg("title", { text: `${p.label}: ${what.names[i]} ${fixed(p.mean[i], 2)}, ${what.names[j]} ${fixed(p.mean[j], 2)}` })));
+    drawn.append(svg("circle", { class: "final", cx, cy, r: 6.5, fill: colour, stroke: colours.paper, "stroke-width": 1.5 }, svg("title", { text: `${p.label}: ${at(p.mean)}` })));
   }
   picture.append(drawn);
   for (const { point, at } of spreadLabels(what.points.map((point) => ({ point, at: y(point.mean[j]) - 10 })))) {
     const right = x(point.mean[i]) < box.right - 9 * point.label.length;
     picture.append(svg("text", { x: x(point.mean[i]) + (right ? 10 : -10), y: at, text: point.label, fill: colours.ink, "font-weight": 600, "text-anchor": right ? "start" : "end", stroke: colours.paper, "stroke-width": 3, "paint-order": "stroke" }));
   }
-  picture.append(svg("text", { x: what.higher ? box.right - 8 : box.left + 8, y: what.higher ? box.top + 14 : box.bottom - 8, text: what.higher ? "better ↗" : "↙ better", fill: colours.quiet, "text-anchor": what.higher ? "end" : "start" }));
+  picture.append(svg("text", { x: across.higher ? box.right - 8 : box.left + 8, y: up.higher ? box.top + 14 : box.bottom - 8, text: across.higher ? `better ${up.higher ? "↗" : "↘"}` : `${up.higher ? "↖" : "↙"} better`, fill: colours.quiet, "text-anchor": across.higher ? "end" : "start" }));
   picture.append(legend(names, box.left, height + 4, width - 76, colours).group);
   return picture;
 }
@@ -49,37 +50,41 @@ function spreadLabels(items, room = 15) {
 }
 
 // One axis for every task, a line for every method; seeds are thin, methods that another beats everywhere are faint.
+// Tasks with different metrics have different scales, with their ends written on the axes.
 function parallelSvg(what, width, colours) {
-  const m = what.names.length;
+  const m = what.names.length, same = oneScale(what.scores);
+  const titles = what.names.map((name, k) => (same ? name : `${name}, ${what.scores[k].unit}`)), longest = same ? 18 : 28;
   const names = what.points.map(({ label, style }) => ({ label, style }));
   const foot = legendHeight(names, width - 40);
-  const slanted = (width - 60) / m < 7 * Math.max(...what.names.map((name) => name.length));
-  const height = PLANE_HEIGHT, below = slanted ? 92 : 40;
-  const picture = canvas(width, height + foot, `All tasks: ${what.points.map((p) => `${p.label} ${p.mean.map((value) => fixed(value, 1)).join(", ")}`).join("; ")}`);
+  const slanted = (width - 60) / m < 7 * Math.max(...titles.map((name) => name.length));
+  const height = PLANE_HEIGHT, below = slanted ? (same ? 92 : 130) : 40;
+  const picture = canvas(width, height + foot, `All tasks: ${what.points.map((p) => `${p.label} ${p.mean.map((value, k) => fixed(value, what.scores[k].digits)).join(", ")}`).join("; ")}`);
   const box = { left: 46, right: width - 20, top: 24, bottom: height - below };
   const at = (k) => (m === 1 ? (box.left + box.right) / 2 : box.left + ((box.right - box.left) * k) / (m - 1));
-  const reach = [...what.points, ...what.finals].flatMap((p) => [...p.seeds.flatMap(({ values }) => values), ...p.mean]);
-  const y = scale(roomFor(reach, 0.05), what.higher ? [box.bottom, box.top] : [box.top, box.bottom]);
-  for (const value of y.ticks) {
-    picture.append(svg("line", { x1: box.left, x2: box.right, y1: y(value), y2: y(value), stroke: colours.grid }), svg("text", { x: box.left - 6, y: y(value) + 4, text: tick(value), fill: colours.quiet, "text-anchor": "end" }));
+  const reach = (task) => [...what.points, ...what.finals].flatMap((p) => [...p.seeds, { values: p.mean }].flatMap(({ values }) => (task === null ? values : [values[task]])));
+  const scales = what.scores.map(({ higher }, k) => scale(roomFor(reach(same ? null : k), 0.05), higher ? [box.bottom, box.top] : [box.top, box.bottom]));
+  if (same) for (const value of scales[0].ticks) {
+    const y = scales[0](value);
+    picture.append(svg("line", { x1: box.left, x2: box.right, y1: y, y2: y, stroke: colours.grid }), svg("text", { x: box.left - 6, y: y + 4, text: tick(value), fill: colours.quiet, "text-anchor": "end" }));
   }
-  what.names.forEach((name, k) => {
+  titles.forEach((name, k) => {
+    if (!same) for (const value of new Set([scales[k].ticks[0], scales[k].ticks.at(-1)])) picture.append(svg("text", { class: "end", x: at(k) + (k === m - 1 ? -4 : 4), y: scales[k](value) + 4, text: tick(value), fill: colours.quiet, "font-size": 11, "text-anchor": k === m - 1 ? "end" : "start" }));
     picture.append(svg("line", { class: "axis", x1: at(k), x2: at(k), y1: box.top, y2: box.bottom, stroke: colours.line }));
     const place = slanted ? { transform: `rotate(-40 ${at(k)} ${box.bottom + 14})`, "text-anchor": "end" } : { "text-anchor": k === 0 ? "start" : k === m - 1 ? "end" : "middle" };
-    picture.append(svg("text", { x: at(k), y: box.bottom + 16, text: name.length > 18 ? `${name.slice(0, 17)}…` : name, fill: colours.ink, ...place }));
+    picture.append(svg("text", { x: at(k), y: box.bottom + 16, text: name.length > longest ? `${name.slice(0, longest - 1)}…` : name, fill: colours.ink, ...place }));
   });
-  picture.append(svg("text", { x: box.left, y: 14, text: `${what.unit}; up is better`, fill: colours.quiet }));
-  const best = nonDominated(what.points.map((p) => p.mean), what.higher);
+  picture.append(svg("text", { x: box.left, y: 14, text: same ? `${what.scores[0].unit}; up is better` : "every task has a scale of its own; up is better", fill: colours.quiet }));
+  const best = nonDominated(what.points.map((p) => p.mean), what.scores.map(({ higher }) => higher));
   what.points.forEach((p, n) => {
-    const line = (values) => `M${values.map((value, k) => `${at(k).toFixed(1)} ${y(value).toFixed(1)}`).join("L")}`;
+    const line = (values) => `M${values.map((value, k) => `${at(k).toFixed(1)} ${scales[k](value).toFixed(1)}`).join("L")}`;
     for (const { values } of p.seeds) picture.append(svg("path", { d: line(values), fill: "none", stroke: p.style.colour, "stroke-opacity": 0.25, "stroke-width": 1 }));
     const strength = best[n] ? 1 : 0.45;
     picture.append(svg("path", { class: "method", d: line(p.mean), fill: "none", stroke: p.style.colour, "stroke-opacity": strength, "stroke-width": 2.5, "stroke-dasharray": p.style.dash.join(" ") || null },
-      svg("title", { text: `${p.label}${best[n] ? "" : " (another method is at least as good in every task)"}: ${what.names.map((name, k) => `${name} ${fixed(p.mean[k], 2)}`).join(", ")}` })));
+      svg("title", { text: `${p.label}${best[n] ? "" : " (another method is at least as good in every task)"}: ${what.names.map((name, k) => `${name} ${fixed(p.mean[k], Math.max(2, what.scores[k].digits))}`).join(", ")}` })));
     p.mean.forEach((value, k) => {
       const spread = p.deviation[k];
       const offset = (n - (what.points.length - 1) / 2) * 3;
-      if (spread !== null) picture.append(svg("line", { class: "cross", x1: at(k) + offset, x2: at(k) + offset, y1: y(value - spread), y2: y(value + spread), stroke: p.style.colour, "stroke-opacity": strength, "stroke-width": 2 }));
+      if (spread !== null) picture.append(svg("line", { class: "cross", x1: at(k) + offset, x2: at(k) + offset, y1: scales[k](value - spread), y2: scales[k](value + spread), stroke: p.style.colour, "stroke-opacity": strength, "stroke-width": 2 }));
     });
   });
   picture.append(legend(names, box.left, height + 4, width - 60, colours).group);

@@ -38,13 +38,14 @@ function showHighlights(setting) {
 
 function showCurveControls(data, setting, choice, changed) {
   const ofTask = [["accuracy", "Accuracy of a task"], ["loss", "Loss of a task"]];
-  fill(byId("metric"), [...data.metrics.map((metric) => [metric.key, metric.title]), ...ofTask]);
+  const main = setting.mains ? [["main", "Main metric of a task"]] : [];
+  fill(byId("metric"), [...main, ...data.metrics.map((metric) => [metric.key, metric.title]), ...ofTask]);
   fill(byId("task"), setting.tasks.map((task, i) => [String(i), task]));
   fill(byId("against"), [["round", "Rounds"], ["bytes", "Bytes sent"], ["seconds", "Seconds"]]);
   fill(byId("view"), [["mean", "Mean ± deviation"], ["runs", "Every run"]]);
   fill(byId("group"), [["method", "method"], ...setting.hyper.map(({ key, title }) => [key, title])]);
   byId("group-box").hidden = !setting.hyper.length;
-  byId("task-box").hidden = !["accuracy", "loss"].includes(byId("metric").value);
+  byId("task-box").hidden = !OF_TASK.includes(byId("metric").value);
   byId("calibration-box").hidden = byId("against").value === "round";
   byId("compilation-box").hidden = byId("against").value !== "seconds" || !setting.runs.some((run) => run.compilation);
   byId("smooth-at").textContent = Number(byId("smooth").value) ? Number(byId("smooth").value).toFixed(2) : "off";
@@ -75,7 +76,7 @@ function readCurveControls(choice) {
 function drawCurves(chart, data, setting, choice) {
   const metric = data.metrics.find((each) => each.key === choice.metric);
   const task = setting.tasks[choice.task];
-  const ofTask = { accuracy: `Accuracy of ${task} (%)`, loss: `Loss of ${task}` };
+  const ofTask = { accuracy: `Accuracy of ${task} (%)`, loss: `Loss of ${task}`, main: `${setting.mains?.[choice.task].name} of ${task}` };
   chart.draw({
     curves: curvesOf(setting, choice),
     xTitle: { round: "Round", bytes: "Sent", seconds: "Time" }[choice.against],
