@@ -1,6 +1,6 @@
-"""The README's figure: what balancing does, from the recorded runs of `make demo`.
+"""The tutorial's figure: what balancing does, from the recorded runs of `make demo`, for light and for dark pages.
 
-python docs/images/effect.py     writes docs/images/effect.svg
+python docs/images/effect.py     writes docs/images/effect-light.svg and effect-dark.svg
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ TITLES = {"fedhv": "FedHV", "fedcmoo": "FedCMOO", "fsmgda": "FSMGDA", "uniform":
 TASKS = ("clear", "faint")
 GAP = 7
 """Percentage points between two labels."""
+PAPERS = {"light": ("#ffffff", "#1b1f24", "#57606a"), "dark": ("#0d1117", "#e8eaed", "#a3abb5")}
+"""Ground, ink, and lines, as in `readme.py`."""
 
 
 def history(method: str) -> list[dict]:
@@ -35,7 +37,13 @@ def accuracies(records: list[dict], task: int) -> tuple[list[int], list[float]]:
 
 
 def main() -> None:
-    """Draw it."""
+    """Draw both."""
+    for name, colours in PAPERS.items():
+        draw(name, *colours)
+
+
+def draw(name: str, ground: str, ink: str, quiet: str) -> None:
+    """The figure in the colours of a page."""
     plt.rcParams.update(
         {
             "svg.hashsalt": "fedhv",
@@ -44,6 +52,14 @@ def main() -> None:
             "axes.spines.right": False,
             "axes.grid": True,
             "grid.alpha": 0.25,
+            "grid.color": quiet,
+            "axes.edgecolor": quiet,
+            "axes.labelcolor": ink,
+            "text.color": ink,
+            "xtick.color": quiet,
+            "ytick.color": quiet,
+            "axes.facecolor": ground,
+            "savefig.facecolor": ground,
         }
     )
     figure, (uniform, fedhv, worst) = plt.subplots(1, 3, figsize=(10.2, 3.1), sharey=True, layout="constrained")
@@ -77,7 +93,8 @@ def main() -> None:
         axes.set_xlim(0, 98)
         axes.set_ylim(0, 100)
         axes.set_xticks([0, 20, 40, 60])
-    figure.savefig(HERE / "effect.svg", metadata={"Date": None})
+    figure.savefig(HERE / f"effect-{name}.svg", metadata={"Date": None})
+    plt.close(figure)
 
 
 if __name__ == "__main__":

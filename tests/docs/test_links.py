@@ -35,6 +35,29 @@ def test_files_that_are_named_exist(page):
     assert [path for path in sorted(named) if not (pages.ROOT / path).exists()] == []
 
 
+LIGHT = re.compile(r'[("]([\w./-]+)-light\.svg')
+ONE_SEED = ("pull-light.svg", "effect-light.svg")
+"""Pictures of single runs."""
+
+
+def test_pictures_for_light_pages_have_one_for_dark_pages():
+    found = 0
+    for page in pages.READ:
+        text = page.read_text(encoding="utf-8")
+        for stem in LIGHT.findall(text):
+            found += 1
+            assert f"{stem}-dark.svg" in text, pages.name(page)
+            assert (page.parent / f"{stem}-light.svg").exists()
+            assert (page.parent / f"{stem}-dark.svg").exists()
+    assert found >= 5
+
+
+@pytest.mark.parametrize("page", pages.READ, ids=pages.name)
+def test_pictures_of_one_seed_say_so(page):
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if any(name in line for name in ONE_SEED)]
+    assert [line for line in lines if "one seed" not in line] == []
+
+
 def _anchors(page) -> set[str]:
     """The anchors of a page's headings, as Markdown readers make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
