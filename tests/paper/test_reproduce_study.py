@@ -167,9 +167,9 @@ def test_the_papers_reference_can_be_chosen_and_does_not_mix_with_a_calibrated_o
     reproduce("main", paper, selection, observer=watch)
     assert read_reference(out / "multimnist/fedhv-seed0/reference.toml").values == (2.5, 2.75)
     assert [label for label, _ in watch.started] == ["fedhv seed 0"]
-    with pytest.raises(InputError, match="with `--reference calibrated`. Found another reference"):
+    with pytest.raises(InputError, match=r"with `--reference calibrated`\. Found another reference"):
         reproduce("main", options, selection)
-    with pytest.raises(InputError, match="with `--reference ours`. Found another reference"):
+    with pytest.raises(InputError, match=r"with `--reference ours`\. Found another reference"):
         reproduce("main", replace(paper, reference="ours"), selection)
     assert reproduce("main", options, selection, run=False).outputs[0].notes == ()
 
@@ -212,7 +212,7 @@ def test_a_reference_of_another_rule_is_refused(options, out, six):
     six["multimnist"].write_text(six["multimnist"].read_text().replace("margin = 0.2", "margin = 0.3"))
     with pytest.raises(InputError, match=r"`calibration\.margin` should be 0\.3, found 0\.2"):
         reproduce("main", options, selection)
-    with pytest.raises(InputError, match="should have the calibration of setting multimnist. Found another one"):
+    with pytest.raises(InputError, match=r"should have the calibration of setting multimnist\. Found another one"):
         reproduce("references", options, Selection(("multimnist",), ("uniform",)))
 
 
@@ -274,7 +274,8 @@ def test_runs_of_another_length_are_not_taken_for_these(options, out):
     with pytest.raises(InputError, match=r"`training.rounds` should be 3, found 2. Choose another --out"):
         reproduce("main", options, longer)
     made = reproduce("main", options, longer, run=False)
-    assert made.outputs[0].notes[-1].startswith("multimnist/uniform-seed0 is left out: `training.rounds` should be 3, found 2")
+    left_out = "multimnist/uniform-seed0 is left out: `training.rounds` should be 3, found 2"
+    assert made.outputs[0].notes[-1].startswith(left_out)
 
 
 def test_runs_from_before_an_option_existed_count(options, out):
