@@ -1,7 +1,5 @@
 """From a DataFrame to a comparison and an exported model: three tasks at twelve hospitals of unequal size.
 
-    python examples/hospitals.py
-
 The records are synthetic: six measurements of a patient, the readmission, the ward and the length of the stay.
 """
 
