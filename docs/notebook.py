@@ -12,12 +12,21 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 NOTEBOOK = DOCS.parent / "examples" / "tutorial.ipynb"
+INSTALL = """import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("fedhv") is None:  # on Colab, for example
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "--quiet", "fedhv[data-in,export,fronts]"])
+"""
+"""The first cell. A hosted notebook has PyTorch, but not this package."""
+
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\n", flags=re.DOTALL | re.MULTILINE)
 
 
 def notebook(markdown: str) -> str:
     """The notebook of a page, as JSON."""
-    cells, position = [], 0
+    cells, position = [("code", INSTALL)], 0
     for fence in FENCE.finditer(markdown):
         cells.append(("markdown", markdown[position : fence.start()]))
         position = fence.end()
@@ -31,6 +40,7 @@ def notebook(markdown: str) -> str:
     content = {
         "cells": written,
         "metadata": {
+            "colab": {"name": NOTEBOOK.name, "provenance": []},
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         },
