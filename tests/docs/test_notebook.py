@@ -33,7 +33,7 @@ def test_it_is_made_from_the_tutorial(made):
 
 def test_its_cells_are_the_code_of_the_tutorial():
     install, *code = cells("code")
-    assert "find_spec(\"fedhv\") is None" in install  # a hosted notebook begins without the package
+    assert 'find_spec("fedhv") is None' in install  # a hosted notebook begins without the package
     assert code == [block.code.rstrip("\n") for block in pages.python_blocks(TUTORIAL)]
     assert any("# Tutorial" in cell for cell in cells("markdown"))
 
