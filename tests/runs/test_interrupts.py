@@ -245,7 +245,8 @@ def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, 
     pressed_in(2, monkeypatch, Stacked)
     with pytest.raises(Interrupted, match="every run can be resumed"):
         compare(str(setting_file), ["uniform"], seeds=(0, 1, 2), rounds=4, out=tmp_path, engine="stacked")
-    assert [len(records(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] == [2, 2, 2]
+    # A preparation of the engine in that round, such as a recording, is given up; the round is then computed again.
+    assert [len(records(folder)) for folder in sorted(tmp_path.glob("uniform-*"))] in ([1, 1, 1], [2, 2, 2])
     assert len(list(tmp_path.glob(f"uniform-*/{CHECKPOINT}"))) == 3
 
 

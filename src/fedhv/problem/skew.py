@@ -21,7 +21,7 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Skew:
-    """A task's label skew: as found, and as expected in a random draw of the same sizes."""
+    """A task's label skew: as found, and as expected in a random draw of the same sizes; four decimals."""
 
     found: float
     random: float
@@ -47,7 +47,7 @@ def _of_task(problem: Problem, i: int) -> Skew:
         held = known[clients.indices, j]
         columns.append(_of_column(_classes(targets[clients.indices, j][held]), owner[held], len(clients)))
     found, random = np.mean(columns, axis=0)
-    return Skew(float(found), float(random))
+    return Skew(round(float(found), 4), round(float(random), 4))
 
 
 def _classes(labels: np.ndarray) -> np.ndarray:

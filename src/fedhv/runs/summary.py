@@ -360,7 +360,7 @@ def _communication(found: Fields) -> Communication:
 
 
 def _skew_tables(skew: Sequence[Skew]) -> dict[str, list[float]]:
-    return {key: [round(getattr(each, key), 4) for each in skew] for key in ("found", "random")}
+    return {key: [getattr(each, key) for each in skew] for key in ("found", "random")}
 
 
 def _skew(fields: Fields) -> tuple[Skew, ...]:

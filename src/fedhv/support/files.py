@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import tempfile
@@ -117,14 +116,16 @@ def locked(folder: Path) -> Iterator[None]:
 
 def in_use(folder: Path) -> bool:
     """Whether a process has locked a folder."""
+    if not (folder / ".lock").is_file():
+        return False
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", mode=0o644)
     try:
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CLOEXEC)
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
     except OSError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
+    lock.release()
     return False
