@@ -67,9 +67,7 @@ def test_python_warns_of_a_reference_that_is_too_low(tmp_path):
 
 
 def test_a_calibration_whose_losses_run_away_gives_no_reference(tmp_path):
-    with pytest.raises(
-        fedhv.FedHVError, match=r"calibration seed 0, after round 1: Round 2 would move the model .* or lower"
-    ):
+    with pytest.raises(fedhv.FedHVError, match=r"calibration seed 0, .* Round 2 would move the model .* or lower"):
         fedhv.run(
             quadratic(), fedhv.FedHV(local_lr=2.5), rounds=2, out=tmp_path / "run", override=["calibration.rounds=3"]
         )

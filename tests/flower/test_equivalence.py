@@ -81,7 +81,7 @@ def test_the_server_app_records_what_the_simulator_records(name, tmp_path):
         assert 0 < there["serialised"]["downlink_bytes"] - there["downlink_bytes"] < small
     assert result.summary.communication == same.summary.communication
     assert result.summary.mean_accuracy == pytest.approx(same.summary.mean_accuracy, abs=4)
-    # On Flower every round is checkpointed, so that there are some before the last; a simulation may be too quick for it.
+    # On Flower every round is checkpointed, so there are some before the last; a simulation may be too quick.
     kept = re.compile(r"checkpoint-\d+\.safetensors")
     files = [
         {path.name for path in (tmp_path / name).iterdir() if not kept.fullmatch(path.name)}
