@@ -33,8 +33,9 @@ class Metric:
 
     Attributes:
         name: What histories and tables call it.
-        function: (outputs, targets) of the labelled test examples to a number. Both are tensors on the CPU; where a
-            task has several entries per example, missing ones are NaN.
+        function: (outputs, targets) of the labelled test examples to a number. Both are tensors on the CPU, of the
+            same shape where a model has as many outputs as targets. Where a task has several entries per example,
+            missing ones are NaN.
         better: Whether "higher" or "lower" values are better.
 
     Examples:
@@ -103,6 +104,8 @@ def measure(task: Task, outputs: Tensor, targets: Tensor, mask: Tensor | None) -
         outputs, targets, mask = outputs[kept], targets[kept], mask[kept]
         if targets.ndim > 1:
             targets = torch.where(mask, targets.double(), torch.nan)
+    if outputs.numel() == targets.numel():  # n × 1 and n would be broadcast to n × n
+        outputs = outputs.reshape(targets.shape)
     found = {}
     for metric in as_metrics(task.name, task.metrics):
         try:
