@@ -7,6 +7,7 @@ says little: `random` is the expected skew if every client had drawn its labels 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,11 +76,13 @@ def _of_column(codes: np.ndarray, owner: np.ndarray, clients: int) -> tuple[floa
 
 def _mean_deviation(n: np.ndarray, p: float) -> np.ndarray:
     r"""$E|X - np|$ of a binomial X, by de Moivre's formula $2 v \binom{n}{v} p^v (1-p)^{n-v+1}$, $v = ⌊np⌋ + 1$."""
-    from scipy.stats import binom
-
     if p in (0, 1):
         return np.zeros(len(n))
     sizes, place = np.unique(n, return_inverse=True)
-    v = np.floor(sizes * p) + 1
-    deviation: np.ndarray = 2 * v * (1 - p) * binom.pmf(v, sizes, p)
-    return deviation[place]
+    return np.array([_mean_deviation_of(int(size), p) for size in sizes])[place]
+
+
+def _mean_deviation_of(n: int, p: float) -> float:
+    v = math.floor(n * p) + 1
+    log_binomial = math.lgamma(n + 1) - math.lgamma(v + 1) - math.lgamma(n - v + 1)
+    return 2 * v * math.exp(log_binomial + v * math.log(p) + (n - v + 1) * math.log1p(-p))
