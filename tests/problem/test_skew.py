@@ -27,7 +27,7 @@ def test_the_skew_is_the_mean_distance_from_the_labels_of_all_clients():
     (skew,) = label_skew(problem([0, 0, 0, 1, 1, 1], [[0, 1], [2, 3, 4, 5]]))
     assert skew.found == (1 / 2 + 1 / 4) / 2
     # Two fair coins: E|X − 1| / 2 = 1/4; four: E|X − 2| / 4 = 3/16.
-    assert skew.random == round((1 / 4 + 3 / 16) / 2, 4)
+    assert skew.random == pytest.approx((1 / 4 + 3 / 16) / 2, abs=1e-4)
 
 
 def test_clients_with_equal_shares_have_no_skew():
