@@ -1,6 +1,6 @@
-"""From a DataFrame to a comparison and an exported model: three tasks at twelve hospitals of unequal size.
+"""From a DataFrame to a comparison and an exported model: three tasks at twelve hospitals. The records are synthetic.
 
-The records are synthetic: six measurements of a patient, the readmission, the ward and the length of the stay.
+python examples/hospitals.py
 """
 
 import numpy as np

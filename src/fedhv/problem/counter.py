@@ -96,13 +96,14 @@ def _counters(start: Tensor, shape: Sequence[int], device: torch.device) -> Tens
 def _hashed(first: int, shape: tuple[int, ...]) -> np.ndarray:
     """`mix` of the counters from `first` on. Unsigned words need no masks, and every operation is in place."""
     small = math.prod(shape) <= KEPT
-    words = (_kept_offsets if small else _offsets)(shape) + np.uint64(first * GAMMA ** len(shape) % 2**64)
+    start = np.array([first * GAMMA ** len(shape) % 2**64], np.uint64)  # an array: scalars would warn of the overflow
+    words = (_kept_offsets if small else _offsets)(shape) + start
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)
     words *= np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)
-    return np.asarray(words).view(np.int64)
+    return words.view(np.int64).reshape(shape)
 
 
 def _offsets(shape: tuple[int, ...]) -> np.ndarray:
