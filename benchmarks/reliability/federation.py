@@ -42,7 +42,7 @@ LONGEST = 3600.0
 """Seconds after which the script gives up."""
 SKIPPED = 77
 SERVICE = 5.0
-"""A SuperNode or SuperLink that ends by itself is started again after so many seconds, as the systemd units do."""
+"""A SuperNode or SuperLink that ends by itself is started again after this many seconds, as the systemd units do."""
 
 ACTS = {
     "poison": (2, 1, "update × 1000"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fedhv.support.errors import InputError
+from fedhv.support.errors import InputError, Interrupted
+
+if TYPE_CHECKING:
+    from fedhv.simulation.observer import Observer
 
 SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
 EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
@@ -61,6 +66,20 @@ def same_command(*more: str, without: str = "") -> str:
         elif word != without and not word.startswith("--resume-from="):
             typed.append(word)
     return shlex.join(["fedhv", *typed, *(word for word in more if word not in typed)])
+
+
+@contextmanager
+def resumable(quiet: bool) -> Iterator[Observer]:
+    """An observer that shows progress. Ctrl-C ends with the command that continues."""
+    from fedhv.report.progress import observer  # rich's bars are not needed by commands that show none
+
+    watch = observer(Console(stderr=True), quiet)
+    try:
+        yield watch
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Continue with the same command: {same_command()}") from None
+    finally:
+        watch.stop()
 
 
 def names(text: str) -> list[str]:

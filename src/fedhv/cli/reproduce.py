@@ -26,12 +26,12 @@ from fedhv.cli.options import (
     numbers,
     output_console,
     print_json,
-    same_command,
+    resumable,
 )
 from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
 from fedhv.paper.plan import METHODS, REFERENCES, SETTINGS
 from fedhv.runs.defaults import EXECUTORS, SEEDS
-from fedhv.support.errors import FedHVError, Interrupted
+from fedhv.support.errors import FedHVError
 from fedhv.support.terminal import print_line
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def reproduce(
     from fedhv.paper.reproducing import planned_runs
     from fedhv.paper.reproducing import reproduce as reproduce_experiment
     from fedhv.paper.running import Options
-    from fedhv.report.progress import observer
 
     options = Options(out, data, jobs, engine, device, precision, reference, executor)
     selection = Selection(
@@ -96,11 +95,8 @@ def reproduce(
         elif not quiet:
             _print_forecasts(console, listed)
         return
-    watch = observer(Console(stderr=True), quiet or as_json)
-    try:
+    with resumable(quiet or as_json) as watch:
         made = reproduce_experiment(what, options, selection, run=run, observer=watch)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop} Continue with the same command: {same_command()}") from None
     if as_json:
         result = {"experiments": [output.as_dict() for output in made.outputs], "files": list(map(str, made.files))}
         result |= {"failures": list(made.failures)}

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -27,12 +26,12 @@ from fedhv.cli.options import (
     numbers,
     output_console,
     print_json,
-    same_command,
+    resumable,
 )
 from fedhv.methods import METHODS
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import SEEDS
-from fedhv.support.errors import InputError, Interrupted
+from fedhv.support.errors import InputError
 from fedhv.support.terminal import print_line
 
 RangeOption = Annotated[
@@ -72,12 +71,10 @@ def tune(
     Repeat the command to continue. The values found are a setting: use OUT/tuned.toml in place of SETTING.
     """
     from fedhv.interface import tune as tune_methods
-    from fedhv.report.progress import observer
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / f"{resolved.name}-tune"
-    watch = observer(Console(stderr=True), quiet or as_json)
-    try:
+    with resumable(quiet or as_json) as watch:
         found = tune_methods(
             resolved,
             names(methods),
@@ -95,10 +92,6 @@ def tune(
             data=data,
             observer=watch,
         )
-    except Interrupted as stop:
-        raise Interrupted(f"{stop} Continue with the same command: {same_command()}") from None
-    finally:
-        watch.stop()
     if as_json:
         print_json(found.as_dict())
     elif not quiet:
@@ -142,12 +135,10 @@ def front(
     """
     from fedhv.interface import front as find_front
     from fedhv.report.front import front_rows
-    from fedhv.report.progress import observer
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / f"{resolved.name}-front"
-    watch = observer(Console(stderr=True), quiet or as_json)
-    try:
+    with resumable(quiet or as_json) as watch:
         found = find_front(
             resolved,
             names(methods),
@@ -165,10 +156,6 @@ def front(
             data=data,
             observer=watch,
         )
-    except Interrupted as stop:
-        raise Interrupted(f"{stop} Continue with the same command: {same_command()}") from None
-    finally:
-        watch.stop()
     if as_json:
         print_json(found.as_dict())
     elif not quiet:

@@ -193,7 +193,7 @@ def highlights(setting: SettingStudy) -> Iterator[dict[str, Any]]:
 
 
 def _lead(by_label: dict[str, Group], order: list[str], value: RunValue, digits: int, unit: str) -> tuple[bool, str]:
-    """Whether the first is told apart from all others, and a note on the nearest that it is not told apart from."""
+    """Whether the first differs clearly from all others, and a note on the nearest from which it does not."""
     if len(order) == 1:
         return False, ""
     first, level = by_label[order[0]], []

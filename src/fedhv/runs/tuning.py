@@ -111,7 +111,7 @@ def rungs(trials: int, rounds: int, every: int) -> list[tuple[int, int]]:
         length = min(rounds, max(every, every * math.ceil(part / every - 1e-9)))
         count = max(1, math.ceil(trials / KEPT**rung - 1e-9))
         if found and found[-1][1] == length:
-            continue  # too few rounds for so many rungs
+            continue  # too few rounds for this number of rungs
         found.append((count, length))
     return found
 

@@ -51,7 +51,7 @@ class Pointwise(torch.autograd.Function):
 
 
 def parts_of(pixels: int, tiles: int) -> int:
-    """Into how many equal parts a sum over pixels is divided, if a result of so many tiles is formed of it."""
+    """The number of equal parts of a sum over pixels; `tiles` are the tiles of its result."""
     most = max(1, min(PARTS // tiles, pixels // SHORTEST))
     return next(parts for parts in range(most, 0, -1) if pixels % parts == 0)
 
