@@ -38,7 +38,10 @@ def measure(name: str, runs: int, precision: str) -> None:
             """Seconds of the first rounds."""
             states = [initial_state(engine, method, plan.seed) for plan in plans]
             population, times, last = len(problem.clients), [], time.perf_counter()
-            games = [rounds(engine.layout, population, method, p, s) for p, s in zip(plans, states, strict=True)]
+            games = [
+                rounds(engine.layout, population, method, p, s, ahead=engine.ahead)
+                for p, s in zip(plans, states, strict=True)
+            ]
             for i, finished in simulate_together(engine, games):
                 if i == runs - 1:
                     torch.cuda.synchronize()

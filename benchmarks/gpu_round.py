@@ -50,9 +50,9 @@ def measure(
     def run_rounds() -> Iterator[tuple[int, FinishedRound]]:
         states = [initial_state(engine, chosen, plan.seed) for plan in plans]
         population = len(problem.clients)
-        return simulate_together(
-            engine, [rounds(engine.layout, population, chosen, p, s) for p, s in zip(plans, states, strict=True)]
-        )
+        pairs = zip(plans, states, strict=True)
+        runs = [rounds(engine.layout, population, chosen, p, s, ahead=engine.ahead) for p, s in pairs]
+        return simulate_together(engine, runs)
 
     times: list[float] = []
     first = None

@@ -89,7 +89,7 @@ def test_what_fails_in_a_stack_is_computed_one_client_after_the_other(model, met
     loop = Sequential(problem, precision=precision)
     for one, other in zip(simulate(loop, method, PLAN), simulate(stack, method, PLAN), strict=True):
         torch.testing.assert_close(other.state.model, one.state.model, rtol=1e-5, atol=1e-6)
-        assert stack.measured() == {"engine": "sequential"}
+        assert stack.measured(one.number) == {"engine": "sequential"}
     (note,) = stack.notes
     assert note == f"Clients are computed one after the other. The model cannot be stacked: {stack.obstacle}."
     assert "\n" not in note
@@ -120,8 +120,9 @@ def test_a_run_is_recorded_as_it_was_computed(tmp_path, monkeypatch):
 
 
 def test_a_stack_that_works_says_nothing_in_the_history():
-    stack = Stacked(ZOO["gru"].problem(TINY, [5, 5], test=3))
-    assert stack.measured() == {}
+    stack = Stacked(ZOO["gru"].problem(TINY, [5, 5, 5], test=3))
+    list(simulate(stack, Uniform(), PLAN))
+    assert stack.measured(1) == {}
 
 
 def test_a_compilation_that_fails_leaves_the_stack(monkeypatch):

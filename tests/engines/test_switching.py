@@ -53,7 +53,7 @@ def test_the_switch_is_announced_and_recorded(quick):
     engine, calls = quick()
     modes = []
     for finished in simulate(engine, Uniform(), PLAN):
-        modes.append(engine.measured())
+        modes.append(engine.measured(len(modes) + 1))
         if finished.number == 2:  # before the round that takes long
             (note,) = engine.notes
             assert note == (

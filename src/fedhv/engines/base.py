@@ -89,6 +89,9 @@ class Engine(ABC):
         found = [holding(problem, k) for k in range(len(problem.clients))]
         return [(each.examples, *each.of(len(problem.tasks))) for each in found]
 
+    ahead: bool = False
+    """Whether a run begins its next round before it reads the numbers of the last one; a GPU then always has work."""
+
     @property
     def interruptible(self) -> bool:
         """Whether Ctrl-C may interrupt a computation. A GPU's libraries may not recover from that."""
@@ -175,8 +178,8 @@ class Engine(ABC):
         """The seconds since the last call that went into compilation, which are counted apart from rounds."""
         return 0.0
 
-    def measured(self) -> dict[str, Any]:
-        """Measurements since the last call, for the history. Called after every round."""
+    def measured(self, number: int) -> dict[str, Any]:
+        """Measurements of a round, counted from 1, for the history. Called after every round."""
         return {}
 
     def close(self) -> None:

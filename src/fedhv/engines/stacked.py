@@ -46,12 +46,17 @@ from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend, stack_terms
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member, Script
+from fedhv.support.transfers import HostCopies
 
 Waiting = tuple[Computation, Member]
 """A pending computation of a client's script."""
 
 SCALARS = 360_000_000
 """The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
+
+
+MODES = 1000
+"""The number of rounds whose mode is remembered."""
 
 
 class Stacked(Engine):
@@ -85,7 +90,9 @@ class Stacked(Engine):
         self._compiled_last = False
         self._ready = not self._kernels
         self._ahead: tuple[Hashable, dict[str, Tensor]] | None = None
-        self.prefetches = on_gpu
+        self._modes: dict[int, dict[str, Any]] = {}
+        self._copies = HostCopies()
+        self.prefetches = self.ahead = on_gpu
         self._recorder = Recorder(self.device, self.watching)
         self._sizes: dict[StackShape, set[int]] = {}
         self._announced = False
@@ -123,12 +130,14 @@ class Stacked(Engine):
 
     def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
         """The combined replies of the calls; the cohorts are computed in parts."""
-        collectors = [Collector(call, self.layout, self.client.holding) for call in calls]
+        collectors = [Collector(call, self.layout, self.client.holding, self._copies.read) for call in calls]
         for some in zip(*pieces, strict=True):
             answers = self._answers(calls, some)
             for collector, clients, replies in zip(collectors, some, answers, strict=True):
                 collector.take_stack(clients, replies)
-        return [collector.replies() for collector in collectors]
+        found = [collector.replies() for collector in collectors]
+        self._copies.clear()
+        return found
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The replies of some clients of every call. Their scripts are advanced in step."""
@@ -196,13 +205,16 @@ class Stacked(Engine):
         noted = len(self.notes)
         while self.obstacle is None:
             try:
-                return self._stacked(some, stack)
+                found = self._stacked(some, stack)
+                self._note_mode(stack, {"compiled": True} if self._compiled_last else {})
+                return found
             except Exception as error:
                 if not is_obstacle(error):
                     raise
                 why = reason(error)
             # After the handler, when the memory of the failed attempt is free.
             self._simplify(why, noted)
+        self._note_mode(stack, {"engine": "sequential"})
         return [self._alone(work, me) for work, me in some]
 
     def _alone(self, work: Computation, me: Member) -> Any:
@@ -235,11 +247,16 @@ class Stacked(Engine):
         spent, self._recorder.seconds = self._recorder.seconds, 0.0
         return spent
 
-    def measured(self) -> dict[str, Any]:
-        """Whether clients are computed one after the other, or by compiled code, for the history."""
-        if self.obstacle is not None:
-            return {"engine": "sequential"}
-        return {"compiled": True} if self._compiled_last else {}
+    def measured(self, number: int) -> dict[str, Any]:
+        """Whether clients were computed one after the other, or by compiled code, for the history."""
+        return self._modes.get(number, {})
+
+    def _note_mode(self, stack: Sequence[Trajectory], mode: dict[str, Any]) -> None:
+        """Remember how a round was computed: it is recorded when the next one may already have begun."""
+        for number in {t.cohort.round + 1 for t in stack}:
+            self._modes[number] = mode
+        while len(self._modes) > MODES:
+            del self._modes[next(iter(self._modes))]
 
     def _stacked(self, some: Sequence[Waiting], stack: Sequence[Trajectory]) -> Sequence[Tensor]:
         """The updates or gradients of trajectories of one shape, as rows of one tensor."""
@@ -328,7 +345,9 @@ class Stacked(Engine):
             inputs["sizes"] = self._tensor(sizes)
             return self._recorder.carefully(("losses", chunk), run, inputs).clone()
 
-        return list(self.chunk(n, summed, self._forget).unbind())
+        found = self.chunk(n, summed, self._forget)
+        self._copies.begin(found)  # the server reads reports while clients train
+        return list(found.unbind())
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
@@ -450,7 +469,7 @@ class Stacked(Engine):
         places = [Place(t.cohort, t.client, t.part) for t in stack]
         inputs: dict[str, Tensor] = {
             "theta": torch.stack([t.model for t in stack]),
-            "weights": torch.stack([t.weights for t in stack]).to(self.device),
+            "weights": self._moved_here(torch.stack([t.weights for t in stack])),
             "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
         if self._ahead is not None and self._ahead[0] == tuple(places):
@@ -554,8 +573,11 @@ class Stacked(Engine):
         return run
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        value = torch.from_numpy(array)
-        if self.device.type != "cuda":
+        return self._moved_here(torch.from_numpy(array))
+
+    def _moved_here(self, value: Tensor) -> Tensor:
+        """A tensor of the host on the engine's device."""
+        if self.device.type != "cuda" or value.device.type == "cuda":
             return value.to(self.device)
         return value.pin_memory().to(self.device, non_blocking=True)  # other memory waits for the GPU
 

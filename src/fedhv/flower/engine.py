@@ -190,7 +190,7 @@ class Nodes(Engine):
         if seconds is not None:
             about["seconds"] = round(about.get("seconds", 0.0) + seconds, 3)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self, number: int) -> dict[str, Any]:
         """The serialised bytes of all messages since the last call, and the nodes that answered."""
         real, self._real = self._real, Traffic()
         nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}

@@ -20,7 +20,7 @@ from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.comparing import outliers, robust_mean, update_norms
 from fedhv.protocol.fields import TensorField, tensor_fields
 from fedhv.protocol.intake import Intake
-from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
+from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request, Unchecked
 from fedhv.protocol.rows import rows
 from fedhv.protocol.script import Memory
 from fedhv.protocol.shares import Shares
@@ -77,12 +77,15 @@ class Call:
         cohort: The clients that receive it.
         intake: The rules for replies: faults, screening and averaging.
         memories: The memories of the clients of this run.
+        trusting: Whether replies may be combined before they are screened. `Replies.unchecked` then has what the
+            screening found; if it is doubtful, the round is computed again without trust.
     """
 
     request: Request
     cohort: Cohort
     intake: Intake = field(default_factory=Intake)
     memories: Memories = field(default_factory=no_memories)
+    trusting: bool = False
 
     def of(self, clients: Sequence[int]) -> Call:
         """The same request to some of the cohort."""
@@ -90,10 +93,26 @@ class Call:
 
 
 class Collector:
-    """Combines the replies of a cohort, one by one or a stack at a time."""
+    """Combines the replies of a cohort, one by one or a stack at a time.
 
-    def __init__(self, call: Call, layout: Layout, holding: Callable[[int], Holding]) -> None:
-        self._call, self._layout, self._holding = call, layout, holding
+    Args:
+        call: The request, the cohort and the rules for replies.
+        layout: Of the model.
+        holding: The numbers of examples and labels of a client.
+        to_host: Copies a small tensor to the host.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        layout: Layout,
+        holding: Callable[[int], Holding],
+        to_host: Callable[[Tensor], Tensor] = Tensor.cpu,
+    ) -> None:
+        self._call, self._layout, self._holding, self._to_host = call, layout, holding, to_host
+        plain = type(call.request).objection is Request.objection and not call.intake.screening.compares
+        self._trusting = call.trusting and plain and not call.intake.faults.any
+        self._doubts: list[Tensor] = []
         self._shares = None if call.intake.average == "clients" and not layout.partial else Shares(call.intake.average)
         self._fields = tensor_fields(call.request.reply)
         self._shapes = call.request.reply_shapes(layout)
@@ -126,6 +145,10 @@ class Collector:
             where = call.request.device  # clients that were computed alone have their losses on the CPU
             found = [screening.doubtful(f, stack).to(where) for f, stack in self._rows(replies)]
             flags = torch.stack(found).any(dim=0)
+            if self._trusting:
+                self._doubts.append(flags.any())
+                self._keep(clients, replies)
+                return
             doubtful |= set(torch.nonzero(flags).flatten().tolist())
         objections: dict[int, str] = {}
         arrived = list(replies)
@@ -210,7 +233,7 @@ class Collector:
         shares = None
         if self._shares is not None:
             shares = self._shares.tasks(self._layout.tasks, [self._holding(k) for k in self._taken])
-        stacks = {name: _together(self._fields[name], found) for name, found in self._stacks.items()}
+        stacks = {name: self._together(self._fields[name], found) for name, found in self._stacks.items()}
         answers = Replies(
             cohort,
             self._layout,
@@ -220,9 +243,25 @@ class Collector:
             each=tuple(self._each),
             shares=shares,
             statistics=self._statistics(means, shares),
-            norms=self.norms() if call.intake.norms else {},
+            norms=self.norms() if call.intake.norms and not self._trusting else {},
+            unchecked=self._unchecked() if self._trusting else None,
         )
         return call.request.replies(answers)
+
+    def _unchecked(self) -> Unchecked:
+        """What the screening found, on the device: nobody has waited for it."""
+        norms = [found for _, found in self._norms] if self._call.intake.norms else []
+        return Unchecked(
+            doubtful=torch.stack(self._doubts).any() if self._doubts else torch.zeros((), dtype=torch.bool),
+            clients=tuple(k for some, _ in self._norms for k in some) if norms else (),
+            norms=torch.cat(norms) if norms else None,
+        )
+
+    def _together(self, about: TensorField, found: Sequence[Tensor]) -> Tensor | None:
+        """One row for each client. Small tensors are moved to the host in one transfer."""
+        if not found:
+            return None
+        return self._to_host(rows(found)) if about.small else rows(found)
 
     def _statistics(self, means: Mapping[str, Tensor], shares: Tensor | None) -> Tensor | None:
         """The mean change of running statistics over clients, and over tasks that train alone and have labels."""
@@ -264,12 +303,6 @@ def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Calla
         collector.take(client, answer)
     return collector.replies()
 
-
-def _together(about: TensorField, found: Sequence[Tensor]) -> Tensor | None:
-    """One row for each client. Small tensors are moved to the host in one transfer."""
-    if not found:
-        return None
-    return rows(found).cpu() if about.small else rows(found)
 
 
 def _copied(reply: Reply) -> Reply:

@@ -64,6 +64,21 @@ class ClientReply:
 
 
 @dataclass(frozen=True)
+class Unchecked:
+    """What the screening found in replies that were combined before anybody looked at it.
+
+    Attributes:
+        doubtful: Whether a reply has to be checked by itself, as a tensor on the device of the replies.
+        clients: The clients of `norms`.
+        norms: The norms of their updates, on the device.
+    """
+
+    doubtful: Tensor
+    clients: tuple[int, ...] = ()
+    norms: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Replies:
     """The combined replies of one cohort.
 
@@ -78,6 +93,7 @@ class Replies:
         statistics: The mean change of the model's running statistics, d numbers that are zero elsewhere; None if the
             model has none in θ or no client trained.
         norms: The norm of every update, by client, if it was requested or is needed.
+        unchecked: The result of the screening, if the replies were combined before it was read.
     """
 
     cohort: Cohort
@@ -89,6 +105,7 @@ class Replies:
     shares: Tensor | None = field(default=None, kw_only=True)
     statistics: Tensor | None = field(default=None, kw_only=True)
     norms: Mapping[int, float] = field(default_factory=dict, kw_only=True)
+    unchecked: Unchecked | None = field(default=None, kw_only=True)
 
     @property
     def present(self) -> Tensor:

@@ -329,6 +329,7 @@ class Execution:
             sizes=self.engine.sizes,
             until=self._until,
             largest=self.history.largest_step,
+            ahead=self.engine.ahead,
         )
         answer: Any = None
         while not self.ended:
@@ -373,7 +374,7 @@ class Execution:
     def record(self, finished: FinishedRound) -> None:
         """Keep a finished round."""
         record = finished.record
-        self.history.append(replace(record, extra={**record.extra, **self.engine.measured()}))
+        self.history.append(replace(record, extra={**record.extra, **self.engine.measured(record.number)}))
         kept = {**self.kept, **finished.kept} if finished.kept else self.kept
         selection = self.selection.after(record) if self.job.plan.selects else self.selection
         best = self.best

@@ -20,7 +20,7 @@ SUSPECT = 10.0
 """A client is named in the error if its update is this many times as long as the cohort's median."""
 
 
-def step_norm(layout: Layout, before: Tensor, after: Tensor) -> float:
+def step_norm(layout: Layout, before: Tensor, after: Tensor) -> Tensor:
     """The norm of a round's step. Running statistics are left out: they follow the scale of the inputs."""
     return _norm(layout, after - before)
 
@@ -42,7 +42,7 @@ def check_step(
     """
     if step <= factor * largest:
         return
-    size = _norm(layout, before)
+    size = float(_norm(layout, before))
     if size == 0 or step <= (size if largest > 0 else factor * size):
         return
     measure, what = (largest, "the longest step before it") if largest > 0 else (size, "the norm of the model")
@@ -64,10 +64,10 @@ def suspect(norms: Mapping[int, float]) -> str:
     return f" Client {client} sent an update of norm {norms[client]:.3g}; the cohort's median is {median:.3g}."
 
 
-def _norm(layout: Layout, vector: Tensor) -> float:
+def _norm(layout: Layout, vector: Tensor) -> Tensor:
     if any(layout.statistics):
         vector = vector[~layout.statistic_entries.to(vector.device)]
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    return torch.linalg.vector_norm(vector, dtype=torch.float64)
 
 
 def worst_task(evaluation: Evaluation) -> TaskScore:

@@ -24,7 +24,7 @@ from fedhv.protocol.exchange import Call, Kept, Memories, RoundMemories
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.protocol.intake import Intake
 from fedhv.protocol.local import LocalTraining, Schedule
-from fedhv.protocol.request import Refusal, Replies, check_request
+from fedhv.protocol.request import Refusal, Replies, Unchecked, check_request
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.shares import Average
 from fedhv.protocol.traffic import Traffic, traffic
@@ -33,6 +33,7 @@ from fedhv.simulation.record import Round, noted
 from fedhv.simulation.selection import check_judged
 from fedhv.simulation.validation import MetricName, validation_round
 from fedhv.support.errors import FedHVError, InputError, diverged
+from fedhv.support.transfers import HostCopy
 
 LISTED = 64
 """Cohorts of at most this size are listed in histories unless the setting says otherwise: a kilobyte a round."""
@@ -149,13 +150,15 @@ class Tally:
     asked: list[int] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     norms: dict[int, float] = field(default_factory=dict)
+    unchecked: list[Unchecked] = field(default_factory=list)
+    """What the screening found in replies that were combined before anybody looked at it."""
 
-    def cohort(self) -> dict[str, Any]:
+    def cohort(self, by_client: Mapping[int, float]) -> dict[str, Any]:
         """Who took part: how many clients were there, who was asked, whose answers count, the norms of their updates.
 
         A client that was asked in several attempts is in `asked` several times.
         """
-        norms = [float(f"{self.norms[k]:.6g}") for k in self.taken if k in self.norms]
+        norms = [float(f"{by_client[k]:.6g}") for k in self.taken if k in by_client]
         return {"present": self.present, "asked": self.asked, "taken": self.taken} | ({"norms": norms} if norms else {})
 
 
@@ -178,6 +181,7 @@ def rounds(
     sizes: Sizes | None = None,
     until: int | None = None,
     largest: float = 0.0,
+    ahead: bool = False,
 ) -> Generator[Event, Any, None]:
     """The rounds `start + 1` … T of one run, or those up to `until`, as a generator of events.
 
@@ -186,49 +190,155 @@ def rounds(
     `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `kept` is what clients
     keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size. `largest` is the norm
     of the longest step up to `start`.
+
+    With `ahead` the next round begins before the numbers of the last one are read, so that a GPU always has work.
+    Replies are then trusted until these numbers are there. If they are doubtful, or something fails, the round is
+    computed again without trust, and what was begun after it is dropped.
     """
-    everyone = dict(kept or {})
-    for t in range(start, plan.rounds if until is None else min(until, plan.rounds)):
-        tally, before = Tally(), state
-        state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes)
-        everyone |= tally.kept
-        norms = {k: tally.norms[k] for k in tally.taken if k in tally.norms}
-        if not bool(state.model.isfinite().all()):
-            where = f"{yield from _worst_task(before, plan)}{suspect(norms)}".strip()
-            raise diverged(f"After round {t + 1} the model is", where)
-        if not bool(state.weights.isfinite().all()):
-            raise diverged(f"After round {t + 1} the task weights are", suspect(norms).strip())
-        entries = _noted(method, state)
-        if not all(map(math.isfinite, entries.get("report", ()))):
-            raise diverged(f"In round {t + 1} the reported losses are", suspect(norms).strip())
-        step = float(f"{step_norm(layout, before.model, state.model):.6g}")  # as the history has it
-        check_step(layout, before.model, step, largest, plan.screening.max_jump, t + 1, norms)
-        largest = max(largest, step)
-        evaluation: Evaluation | None = None
-        validation: Mapping[str, Any] | None = None
-        if plan.evaluates(t + 1):
-            evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
-            if evaluation is not None:
-                baseline = check_explosion(evaluation.only(plan.judged), baseline, plan.explosion, t + 1, norms)
-                if plan.selects and not plan.alone:
-                    check_judged(evaluation, plan.metrics, plan.judged)
-        yield FinishedRound(
-            number=t + 1,
-            state=state,
-            # A method that computes its weights within the round puts them into the record.
-            weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
-            downlink_bytes=tally.traffic.down,
-            uplink_bytes=tally.traffic.up,
-            exchanges=tally.exchanges,
-            evaluation=evaluation,
-            refused=tuple(tally.refused),
-            attempts=tally.attempts,
-            kept=tally.kept,
-            cohort=tally.cohort() if plan.lists else None,
-            step_norm=step,
-            validation=validation,
-            **entries,
-        )
+    everyone: Kept = dict(kept or {})
+    begun: list[BegunRound] = []
+    t, end, careful = start, plan.rounds if until is None else min(until, plan.rounds), -1
+    while begun or t < end:
+        while t < end and (not begun or (ahead and t != careful and len(begun) == 1)):
+            before, held = (begun[-1].state, begun[-1].everyone) if begun else (state, everyone)
+            trusting = ahead and t != careful
+            try:
+                begun.append((yield from _begin(layout, population, method, plan, before, t, held, sizes, trusting)))
+            except Exception:
+                if not trusting:
+                    raise
+                careful = t  # it is computed again when the round before it is settled
+                continue
+            t += 1
+        oldest = begun.pop(0)
+        if oldest.doubtful:
+            begun, t, careful = [], oldest.t, oldest.t
+            continue
+        finished = yield from _settled(layout, population, method, plan, oldest, largest)
+        if finished.evaluation is not None:
+            judged = finished.evaluation.only(plan.judged)
+            baseline = check_explosion(judged, baseline, plan.explosion, finished.number, oldest.norms)
+            if plan.selects and not plan.alone:
+                check_judged(finished.evaluation, plan.metrics, plan.judged)
+        state, everyone, largest = oldest.state, oldest.everyone, max(largest, finished.step_norm or 0.0)
+        yield finished
+
+
+@dataclass(frozen=True)
+class BegunRound:
+    """A round that was begun, with the numbers that decide whether it counts; a GPU may still be computing them.
+
+    Attributes:
+        t: The round, from 0.
+        before: The state before it.
+        state: The state after it.
+        tally: Traffic, exchanges and clients.
+        everyone: What clients keep after it.
+        norms_of: The clients whose updates' norms are among the numbers.
+        numbers: Whether a reply is doubtful, whether the model is finite, the norm of the step, the norms of updates.
+    """
+
+    t: int
+    before: State
+    state: State
+    tally: Tally
+    everyone: Kept
+    norms_of: tuple[int, ...]
+    numbers: HostCopy
+
+    @classmethod
+    def of(cls, layout: Layout, t: int, before: State, state: State, tally: Tally, everyone: Kept) -> BegunRound:
+        """A round whose computations were started."""
+        model, clients = state.model, tuple(k for each in tally.unchecked for k in each.clients)
+        doubts = [each.doubtful.to(model.device) for each in tally.unchecked]
+        doubtful = torch.stack(doubts).any() if doubts else torch.zeros((), dtype=torch.bool, device=model.device)
+        scalars = [doubtful, model.isfinite().all(), step_norm(layout, before.model, model)]
+        norms = [each.norms.to(model.device) for each in tally.unchecked if each.norms is not None]
+        numbers = torch.cat([torch.stack([each.double() for each in scalars]), *norms])
+        return cls(t, before, state, tally, everyone, clients, HostCopy(numbers))
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether replies that were trusted have to be checked one by one."""
+        return bool(self.numbers.read()[0])
+
+    @property
+    def finite(self) -> bool:
+        """Whether the model after it is finite."""
+        return bool(self.numbers.read()[1])
+
+    @property
+    def step(self) -> float:
+        """The norm of its step, as the history has it."""
+        return float(f"{float(self.numbers.read()[2]):.6g}")
+
+    @property
+    def norms(self) -> dict[int, float]:
+        """The norms of the updates that were taken, by client."""
+        late = self.numbers.read()[3:].tolist()
+        norms = self.tally.norms | dict(zip(self.norms_of, late, strict=True))
+        return {k: norms[k] for k in self.tally.taken if k in norms}
+
+
+def _begin(
+    layout: Layout,
+    population: Population,
+    method: Method,
+    plan: Plan,
+    before: State,
+    t: int,
+    everyone: Kept,
+    sizes: Sizes | None,
+    trusting: bool,
+) -> Generator[Event, Any, BegunRound]:
+    """Round t up to the point where its numbers have to be read."""
+    tally = Tally()
+    state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes, trusting)
+    after = {**everyone, **tally.kept} if tally.kept else everyone
+    return BegunRound.of(layout, t, before, state, tally, after)
+
+
+def _settled(
+    layout: Layout,
+    population: Population,
+    method: Method,
+    plan: Plan,
+    begun: BegunRound,
+    largest: float,
+) -> Generator[Event, Any, FinishedRound]:
+    """The finished round, with its evaluation. Raises if its model, weights, reports or step show divergence."""
+    t, before, state, tally = begun.t, begun.before, begun.state, begun.tally
+    step, norms = begun.step, begun.norms
+    if not begun.finite:
+        where = f"{yield from _worst_task(before, plan)}{suspect(norms)}".strip()
+        raise diverged(f"After round {t + 1} the model is", where)
+    if not bool(state.weights.isfinite().all()):
+        raise diverged(f"After round {t + 1} the task weights are", suspect(norms).strip())
+    entries = _noted(method, state)
+    if not all(map(math.isfinite, entries.get("report", ()))):
+        raise diverged(f"In round {t + 1} the reported losses are", suspect(norms).strip())
+    check_step(layout, before.model, step, largest, plan.screening.max_jump, t + 1, norms)
+    evaluation: Evaluation | None = None
+    validation: Mapping[str, Any] | None = None
+    if plan.evaluates(t + 1):
+        evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
+    return FinishedRound(
+        number=t + 1,
+        state=state,
+        # A method that computes its weights within the round puts them into the record.
+        weights=tuple(float(w) for w in state.record.get("weights", before.weights)),
+        downlink_bytes=tally.traffic.down,
+        uplink_bytes=tally.traffic.up,
+        exchanges=tally.exchanges,
+        evaluation=evaluation,
+        refused=tuple(tally.refused),
+        attempts=tally.attempts,
+        kept=tally.kept,
+        cohort=tally.cohort(norms) if plan.lists else None,
+        step_norm=step,
+        validation=validation,
+        **entries,
+    )
 
 
 def _noted(method: Method, state: State) -> dict[str, Any]:
@@ -265,11 +375,13 @@ def _play(
     tally: Tally,
     everyone: Kept,
     sizes: Sizes | None,
+    trusting: bool,
 ) -> Generator[Event, Any, State]:
     """Round t, repeated with new cohorts until there are enough replies; returns the state after it."""
     while True:
         intake = Intake(plan.screening, plan.faults, tally.attempts, plan.average, plan.lists)
         attempt, tally.attempts, tally.statistics = tally.attempts, tally.attempts + 1, None
+        tally.unchecked.clear()
         try:
             there = population if isinstance(population, int) else population()
             tally.present = there if isinstance(there, int) else len(there)
@@ -282,7 +394,7 @@ def _play(
             conversation = method.conversation(state)
             check_conversation(method, conversation)
             memories = RoundMemories(everyone)
-            after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories)
+            after = yield from _converse(conversation, method.label, cohort, intake, layout, tally, memories, trusting)
             check_state(method, after, state)
             tally.kept = memories.kept()
             return _with_statistics(layout, state, plan.server.applied(state, after), tally.statistics)
@@ -315,6 +427,7 @@ def _converse(
     layout: Layout,
     tally: Tally,
     memories: Memories,
+    trusting: bool,
 ) -> Generator[Event, Any, State]:
     """One attempt: the exchanges of the method with the clients of the cohort that have not been refused."""
     replies: Replies | None = None
@@ -327,8 +440,9 @@ def _converse(
             return after
         asked, (cohort, refused) = len(cohort), intake.present(request, cohort)
         if len(cohort):
-            answered: Replies = yield Call(request, cohort, intake, memories)
+            answered: Replies = yield Call(request, cohort, intake, memories, trusting)
             replies, cohort = answered, answered.cohort
+            tally.unchecked += [] if answered.unchecked is None else [answered.unchecked]
             tally.statistics = tally.statistics if answered.statistics is None else answered.statistics
             tally.norms |= answered.norms
             refused = [*refused, *answered.refused]
@@ -353,7 +467,8 @@ def simulate(
 ) -> Iterator[FinishedRound]:
     """Run rounds `start + 1` … T on an engine and yield each as it ends."""
     state = initial_state(engine, method, plan.seed) if state is None else state.to(engine.device)
-    run = rounds(engine.layout, engine.population, method, plan, state, start, sizes=engine.sizes)
+    population, ahead = engine.population, engine.ahead
+    run = rounds(engine.layout, population, method, plan, state, start, sizes=engine.sizes, ahead=ahead)
     for _, finished in simulate_together(engine, [run]):
         if isinstance(finished, FedHVError):
             raise finished
