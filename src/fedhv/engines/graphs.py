@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +29,15 @@ class _Recording:
     graph: torch.cuda.CUDAGraph
     inputs: dict[str, Tensor]
     output: Tensor
+    given: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    """What was copied last into every input, and its version: the same tensor is not copied again."""
+
+    def set(self, name: str, value: Tensor) -> None:
+        """Set an input of the recording."""
+        last, version = self.given.get(name, (None, -1))
+        if last is not value or version != value._version:
+            self.inputs[name].copy_(value, non_blocking=True)
+            self.given[name] = value, value._version
 
 
 class Recorder:
@@ -96,7 +105,7 @@ class Recorder:
             self.seconds += time.perf_counter() - began
         recording = self._recordings[shape]
         for name, value in inputs.items():
-            recording.inputs[name].copy_(value, non_blocking=True)
+            recording.set(name, value)
         recording.graph.replay()
         return recording.output
 

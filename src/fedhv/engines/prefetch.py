@@ -10,7 +10,8 @@ import numpy as np
 from fedhv.engines.trajectories import StackShape, Trajectory
 from fedhv.problem.counter import DrawKey
 from fedhv.problem.problem import Problem
-from fedhv.protocol.client import draw_minibatches
+from fedhv.problem.streams import streams
+from fedhv.protocol.client import minibatch_purposes, minibatches_from
 from fedhv.protocol.cohort import Cohort, sample_cohort
 
 MinibatchDraws = tuple[np.ndarray, np.ndarray | None]
@@ -49,7 +50,7 @@ class Prefetcher:
     def of(self, place: Place, shape: StackShape) -> MinibatchDraws:
         """A client's minibatches and their augmentation."""
         known = self._prefetched.get((shape, place.cohort.local.sampling), {})
-        return known.get(place.key) or self._draw(place, shape)
+        return known.get(place.key) or self._draw([place], shape)[0]
 
     def prefetch(self, stack: Sequence[Trajectory], shape: StackShape) -> list[Place] | None:
         """Draw for the next round, and drop the draws of past rounds.
@@ -62,11 +63,10 @@ class Prefetcher:
         known = self._prefetched.setdefault((shape, stack[0].cohort.local.sampling), {})
         for key in [key for key in known if key[0] in now and key[1] < now[key[0]].round]:
             del known[key]
-        for seed, part in dict.fromkeys((t.cohort.seed, t.part) for t in stack):
-            for k in following[seed].clients:
-                place = Place(following[seed], k, part)
-                if place.key not in known:
-                    known[place.key] = self._draw(place, shape)
+        runs = dict.fromkeys((t.cohort.seed, t.part) for t in stack)
+        wanted = [Place(following[seed], k, part) for seed, part in runs for k in following[seed].clients]
+        new = [place for place in wanted if place.key not in known]
+        known |= zip((place.key for place in new), self._draw(new, shape), strict=True)
         if shape.unequal or any(t.batch_size for t in stack):  # who is stacked with whom depends on the clients
             return None
         places = []
@@ -85,8 +85,18 @@ class Prefetcher:
         sizes = self._problem.clients.sizes if now.select == "size" else None
         return sample_cohort(now.seed, now.round + 1, population, min(len(now), population), now.local, sizes=sizes)
 
-    def _draw(self, place: Place, shape: StackShape) -> MinibatchDraws:
-        cohort, steps = place.cohort, shape.minibatches
-        if shape.unequal:
-            steps = cohort.local.steps_of(len(self._problem.clients[place.client])) - shape.known
-        return draw_minibatches(self._problem, cohort, place.client, steps, place.part)
+    def _draw(self, places: Sequence[Place], shape: StackShape) -> list[MinibatchDraws]:
+        """The draws of several clients; their random streams are seeded together."""
+        problem = self._problem
+        purposes = minibatch_purposes(problem)
+        rngs = iter(
+            streams([(p.cohort.seed, to, p.cohort.round, p.client, p.part) for p in places for to in purposes])
+        )
+        draws = []
+        for place in places:
+            steps = shape.minibatches
+            if shape.unequal:
+                steps = place.cohort.local.steps_of(len(problem.clients[place.client])) - shape.known
+            own = [next(rngs) for _ in purposes]
+            draws.append(minibatches_from(problem, place.cohort, place.client, steps, own))
+        return draws

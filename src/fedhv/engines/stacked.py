@@ -92,6 +92,7 @@ class Stacked(Engine):
         self._ahead: tuple[Hashable, dict[str, Tensor]] | None = None
         self._modes: dict[int, dict[str, Any]] = {}
         self._copies = HostCopies()
+        self._rows_of: tuple[Hashable, dict[str, Tensor]] | None = None
         self.prefetches = self.ahead = on_gpu
         self._recorder = Recorder(self.device, self.watching)
         self._sizes: dict[StackShape, set[int]] = {}
@@ -328,10 +329,7 @@ class Stacked(Engine):
         n = _round_up(int(sizes.sum()), 256)
         index = np.zeros(n, np.int64)
         index[: sizes.sum()] = np.concatenate(chosen)
-        places = np.full((len(chosen), _round_up(int(sizes.max()), 64)), n)  # column n of the losses is zero
-        starts = np.cumsum(sizes) - sizes
-        for row, start, size in zip(places, starts, sizes, strict=True):
-            row[:size] = np.arange(start, start + size)
+        rows = self._report_rows(tuple(sizes.tolist()), n)
 
         def summed(chunk: int) -> Tensor:
             def run(theta: Tensor, index: Tensor, places: Tensor, sizes: Tensor) -> Tensor:
@@ -341,13 +339,24 @@ class Stacked(Engine):
                 padded = torch.cat([losses, losses.new_zeros(len(losses), 1)], dim=1)
                 return (padded[:, places].sum(dim=2) / sizes).float().T
 
-            inputs = {"theta": theta, "index": self._tensor(index), "places": self._tensor(places)}
-            inputs["sizes"] = self._tensor(sizes)
+            inputs = {"theta": theta, "index": self._tensor(index), **rows}
             return self._recorder.carefully(("losses", chunk), run, inputs).clone()
 
         found = self.chunk(n, summed, self._forget)
         self._copies.begin(found)  # the server reads reports while clients train
         return list(found.unbind())
+
+    def _report_rows(self, sizes: tuple[int, ...], n: int) -> dict[str, Tensor]:
+        """Where every client's losses are among all n, and how many; the last tensors are kept, as sizes often repeat.
+
+        Clients with fewer losses than the largest have n there, a column of zeros.
+        """
+        if self._rows_of is None or self._rows_of[0] != (sizes, n):
+            counts = np.array(sizes)[:, None]
+            column = np.arange(_round_up(max(sizes), 64))
+            places = np.where(column < counts, np.cumsum(counts)[:, None] - counts + column, n)
+            self._rows_of = (sizes, n), {"places": self._tensor(places), "sizes": self._tensor(counts[:, 0])}
+        return self._rows_of[1]
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:

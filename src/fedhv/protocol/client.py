@@ -7,7 +7,7 @@ or map them over a stacked cohort. `Client.answer` runs a request's script with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -37,11 +37,20 @@ def draw_minibatches(
     problem: Problem, cohort: Cohort, k: int, steps: int | None = None, part: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The positions in client k's minibatches (steps × b), and the draws of their augmentation."""
-    n = len(problem.clients[k])
-    positions = minibatches(cohort.stream(Purpose.MINIBATCHES, k, part), n, cohort.local, steps)
-    if problem.augment is None:
-        return positions, None
-    return positions, problem.augment.draw(cohort.stream(Purpose.AUGMENTATION, k, part), *positions.shape)
+    return minibatches_from(problem, cohort, k, steps, [cohort.stream(p, k, part) for p in minibatch_purposes(problem)])
+
+
+def minibatch_purposes(problem: Problem) -> list[Purpose]:
+    """The purposes of the random streams that minibatches need."""
+    return [Purpose.MINIBATCHES] if problem.augment is None else [Purpose.MINIBATCHES, Purpose.AUGMENTATION]
+
+
+def minibatches_from(
+    problem: Problem, cohort: Cohort, k: int, steps: int | None, rngs: Sequence[np.random.Generator]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """`draw_minibatches` from streams that are there, one for every purpose."""
+    positions = minibatches(rngs[0], len(problem.clients[k]), cohort.local, steps)
+    return positions, None if problem.augment is None else problem.augment.draw(rngs[1], *positions.shape)
 
 
 class Client(Worker):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -11,11 +10,11 @@ from torch import Tensor
 
 def rows(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors as the rows of one tensor. Nothing is copied if they are adjacent in memory, as in a stack."""
-    first, step = tensors[0], tensors[0].numel() * tensors[0].element_size()
-    beside = first._base is not None and all(t.is_contiguous() and t.shape == first.shape for t in tensors)
-    if beside and all(
-        b.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() and b.data_ptr() - a.data_ptr() == step
-        for a, b in pairwise(tensors)
+    first, base = tensors[0], tensors[0]._base
+    start, size = first.storage_offset(), first.numel()
+    if base is not None and all(
+        t._base is base and t.storage_offset() == start + i * size and t.shape == first.shape and t.is_contiguous()
+        for i, t in enumerate(tensors)
     ):
-        return first.as_strided((len(tensors), *first.shape), (first.numel(), *first.stride()))
+        return first.as_strided((len(tensors), *first.shape), (size, *first.stride()))
     return torch.stack(list(tensors))

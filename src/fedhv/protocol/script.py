@@ -124,6 +124,8 @@ class Member:
 
     def report_examples(self, budget: ReportBudget) -> np.ndarray:
         """The positions of the examples that a report with this budget B_rep uses."""
+        if budget == "all":
+            return np.arange(self.examples)
         return report_positions(self.stream(Purpose.REPORT), self.examples, self.local, budget)
 
 
