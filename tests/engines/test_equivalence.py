@@ -265,5 +265,5 @@ def test_draws_made_ahead_are_the_same_draws(problem, method, monkeypatch):
     ahead.prefetches = True
     for one, other in zip(simulate(ahead, method, plan), simulate(plain, method, plan), strict=True):
         torch.testing.assert_close(one.state.model, other.state.model, rtol=0, atol=0)
-        assert one.number in ahead._prefetcher.rounds(), "nothing was drawn ahead"
-        assert ahead._prefetcher.rounds() <= {one.number - 1, one.number}, "old draws are kept"
+        assert one.number in ahead._inputs.prefetcher.rounds(), "nothing was drawn ahead"
+        assert ahead._inputs.prefetcher.rounds() <= {one.number - 1, one.number}, "old draws are kept"

@@ -92,13 +92,13 @@ def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one():
     problem = everything_random()
     engine = Stacked(problem)
     engine.prefetches = True
-    drawn, made = engine._drawn, []
+    drawn, made = engine._inputs.drawn, []
 
     def counted(places, shape):
         made.append(places[0].cohort.round)
         return drawn(places, shape)
 
-    engine._drawn = counted
+    engine._inputs.drawn = counted
     list(simulate(engine, Uniform(), replace(Plan(3, 3, LocalTraining(2, 4, 0.1)), evaluate_every=0)))
     assert made == [0, 1, 2, 3], "every round once, a round ahead"
 

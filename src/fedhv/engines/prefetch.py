@@ -89,9 +89,7 @@ class Prefetcher:
         """The draws of several clients; their random streams are seeded together."""
         problem = self._problem
         purposes = minibatch_purposes(problem)
-        rngs = iter(
-            streams([(p.cohort.seed, to, p.cohort.round, p.client, p.part) for p in places for to in purposes])
-        )
+        rngs = iter(streams([(p.cohort.seed, to, p.cohort.round, p.client, p.part) for p in places for to in purposes]))
         draws = []
         for place in places:
             steps = shape.minibatches

@@ -32,24 +32,21 @@ from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import with_stacked_kernels
+from fedhv.engines.lockstep import Waiting, advance
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
-from fedhv.engines.prefetch import Place, Prefetcher
+from fedhv.engines.stack_inputs import StackInputs
 from fedhv.engines.switching import compiles_in
 from fedhv.engines.trajectories import StackShape, Trajectory
-from fedhv.problem.counter import keys
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.problem.trees import Inputs
 from fedhv.protocol.compression import Compressed, compress_all
 from fedhv.protocol.exchange import Call, Collector
-from fedhv.protocol.local import Term, descend, stack_terms
+from fedhv.protocol.local import Term, descend
 from fedhv.protocol.request import Replies
-from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member, Script
-from fedhv.support.transfers import HostCopies
-
-Waiting = tuple[Computation, Member]
-"""A pending computation of a client's script."""
+from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member
+from fedhv.support.transfers import HostCopies, to_device
 
 SCALARS = 360_000_000
 """The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
@@ -89,7 +86,6 @@ class Stacked(Engine):
         self._compiled = Compiled(self._gradients, lambda: self.stopping())
         self._compiled_last = False
         self._ready = not self._kernels
-        self._ahead: tuple[Hashable, dict[str, Tensor]] | None = None
         self._modes: dict[int, dict[str, Any]] = {}
         self._copies = HostCopies()
         self._rows_of: tuple[Hashable, dict[str, Tensor]] | None = None
@@ -98,7 +94,7 @@ class Stacked(Engine):
         self._sizes: dict[StackShape, set[int]] = {}
         self._announced = False
         self._largest = int(problem.clients.sizes.max())
-        self._prefetcher = Prefetcher(problem)
+        self._inputs = StackInputs(problem, self.device)
         self.most = Portion(
             SCALARS // self.layout.d,
             "GPU memory is short: trajectories are computed {size} at a time.",
@@ -143,23 +139,8 @@ class Stacked(Engine):
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The replies of some clients of every call. Their scripts are advanced in step."""
         members = [(call, self.client.member(call, k)) for call, some in zip(calls, clients, strict=True) for k in some]
-        scripts: list[Script] = [call.request.answer(me) for call, me in members]
-        replies: list[Any] = [None] * len(scripts)
-        sent: dict[int, Any] = dict.fromkeys(range(len(scripts)))
-        while sent:
-            wanted: dict[int, Any] = {}
-            for i, result in sent.items():
-                try:
-                    wanted[i] = scripts[i].send(result)
-                except StopIteration as end:
-                    replies[i] = end.value
-            several = {i: each if isinstance(each, list) else [each] for i, each in wanted.items()}
-            waiting = [(computation, members[i][1]) for i, some in several.items() for computation in some]
-            results = iter(self._computed(waiting))
-            found = {i: [next(results) for _ in some] for i, some in several.items()}
-            sent = {i: found[i] if isinstance(wanted[i], list) else found[i][0] for i in wanted}
-        following = iter(replies)
-        return [[next(following) for _ in some] for some in clients]
+        replies = iter(advance([(call.request.answer(me), me) for call, me in members], self._computed))
+        return [[next(replies) for _ in some] for some in clients]
 
     def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
         """The results of pending computations; those of the same kind are computed together."""
@@ -339,7 +320,7 @@ class Stacked(Engine):
                 padded = torch.cat([losses, losses.new_zeros(len(losses), 1)], dim=1)
                 return (padded[:, places].sum(dim=2) / sizes).float().T
 
-            inputs = {"theta": theta, "index": self._tensor(index), **rows}
+            inputs = {"theta": theta, "index": to_device(index, self.device), **rows}
             return self._recorder.carefully(("losses", chunk), run, inputs).clone()
 
         found = self.chunk(n, summed, self._forget)
@@ -355,7 +336,13 @@ class Stacked(Engine):
             counts = np.array(sizes)[:, None]
             column = np.arange(_round_up(max(sizes), 64))
             places = np.where(column < counts, np.cumsum(counts)[:, None] - counts + column, n)
-            self._rows_of = (sizes, n), {"places": self._tensor(places), "sizes": self._tensor(counts[:, 0])}
+            self._rows_of = (
+                (sizes, n),
+                {
+                    "places": to_device(places, self.device),
+                    "sizes": to_device(counts[:, 0], self.device),
+                },
+            )
         return self._rows_of[1]
 
     @torch.no_grad()
@@ -423,7 +410,7 @@ class Stacked(Engine):
             with torch.random.fork_rng(devices=[]):  # restores torch's generator
                 return torch.cat(
                     [
-                        self._recorder((shape, compiled), run, self._inputs(self._filled(p, shape), shape), brief)[
+                        self._recorder((shape, compiled), run, self._inputs.of(self._filled(p, shape), shape), brief)[
                             : len(p)
                         ].clone()
                         for p in _evenly(stack, most)
@@ -432,11 +419,8 @@ class Stacked(Engine):
 
         result = self.most(len(stack), moved, self._forget)
         if self.prefetches:
-            following = self._prefetcher.prefetch(stack, shape)
-            if following is not None and len(stack) <= self.most.size:
-                filled = self._filled(stack, shape)
-                following = [*following, *[following[-1]] * (len(filled) - len(stack))]
-                self._ahead = tuple(following), self._drawn(following, shape)
+            whole = len(stack) <= self.most.size
+            self._inputs.prefetch(stack, shape, len(self._filled(stack, shape)) if whole else 0)
         return result
 
     def _in_compiled(self, stack: Sequence[Trajectory]) -> bool:
@@ -470,50 +454,6 @@ class Stacked(Engine):
         if self._compiled_last:
             sizes.add(size)
         return [*stack, *[stack[-1]] * (size - len(stack))]
-
-    def _inputs(self, stack: Sequence[Trajectory], shape: StackShape) -> dict[str, Tensor]:
-        """All inputs of the computation of one stack, as tensors of fixed shape."""
-        # For draws that keys do not cover: they repeat if the stack is the same.
-        _seed(stack[0].cohort.torch_seed(Purpose.DROPOUT, stack[0].client, stack[0].part), self.device)
-        places = [Place(t.cohort, t.client, t.part) for t in stack]
-        inputs: dict[str, Tensor] = {
-            "theta": torch.stack([t.model for t in stack]),
-            "weights": self._moved_here(torch.stack([t.weights for t in stack])),
-            "rate": self._tensor(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
-        }
-        if self._ahead is not None and self._ahead[0] == tuple(places):
-            inputs |= self._ahead[1]
-        else:
-            inputs |= self._drawn(places, shape)
-        if shape.known:
-            inputs["first"] = torch.stack([t.first for t in stack if t.first is not None])
-        if shape.unequal:
-            done = np.array([t.steps + shape.known for t in stack])
-            active = np.arange(shape.minibatches + shape.known)[:, None] < done
-            inputs["active"] = self._tensor(active[..., None])
-        if shape.resumes:
-            states = zip(*(t.state for t in stack), strict=True)
-            inputs |= {f"state{i}": torch.stack(each) for i, each in enumerate(states)}
-        for i in range(len(shape.terms)):
-            term = stack_terms([t.terms[i] for t in stack])
-            inputs |= {f"term{i}_{name}": value for name, value in term.tensors.items()}
-        return inputs
-
-    def _drawn(self, places: Sequence[Place], shape: StackShape) -> dict[str, Tensor]:
-        """The inputs that are random draws; they may be made before the models are known."""
-        b = shape.batch_size
-        draws = [self._prefetcher.of(place, shape) for place in places]
-        index = np.zeros((shape.minibatches, len(places), b), np.int64)
-        shares = np.zeros((len(places), b), np.float32)
-        for j, (place, (positions, _)) in enumerate(zip(places, draws, strict=True)):
-            # A client with fewer examples than a minibatch repeats its first example with share 0.
-            size = positions.shape[1]
-            index[: len(positions), j] = self.problem.clients[place.client][_padded(positions, b)]
-            shares[j, :size] = 1 / size
-        key = keys(Purpose.DROPOUT, [place.cohort.place(place.client, place.part) for place in places], len(index))
-        inputs = {"index": self._tensor(index), "shares": self._tensor(shares), "key": self._tensor(key)}
-        effects = [_padded(effect, b) for _, effect in draws if effect is not None]
-        return inputs | ({"effects": self._tensor(np.stack(effects, axis=1))} if effects else {})
 
     def _compile_kernels(self, calls: Sequence[Call]) -> None:
         """Compile the kernels of a step and of a report before the first round, several at once."""
@@ -581,23 +521,6 @@ class Stacked(Engine):
 
         return run
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return self._moved_here(torch.from_numpy(array))
-
-    def _moved_here(self, value: Tensor) -> Tensor:
-        """A tensor of the host on the engine's device."""
-        if self.device.type != "cuda" or value.device.type == "cuda":
-            return value.to(self.device)
-        return value.pin_memory().to(self.device, non_blocking=True)  # other memory waits for the GPU
-
-
-def _seed(seed: int, device: torch.device) -> None:
-    """Seed torch's generators of the host and of a GPU; `torch.manual_seed` takes long, for devices that are absent."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        torch.cuda.default_generators[index].manual_seed(seed)
-
 
 def _round_up(count: int, step: int) -> int:
     """The next multiple."""
@@ -621,10 +544,3 @@ def _term(kind: tuple[Any, ...], i: int, tensors: dict[str, Tensor]) -> Term:
     own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     term: Term = cls(**dict(numbers), **own)
     return term
-
-
-def _padded(draws: np.ndarray, b: int) -> np.ndarray:
-    """Draws of shape (steps, size, …) with zeros up to (steps, b, …)."""
-    if draws.shape[1] == b:
-        return draws
-    return np.pad(draws, ((0, 0), (0, b - draws.shape[1]), *[(0, 0)] * (draws.ndim - 2)))

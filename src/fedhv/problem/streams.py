@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
 
 from fedhv.problem.random import Purpose, stream
+
+Words = NDArray[np.uint32]
 
 Place = tuple[int, Purpose, int, int, int]
 """Seed, purpose, round, client and part, as in `stream`."""
@@ -43,7 +46,7 @@ class _Hashed(ISeedSequence):
         return self._words
 
 
-def _constants(first: int, factor: int, count: int) -> np.ndarray:
+def _constants(first: int, factor: int, count: int) -> Words:
     """`count` + 1 successive multipliers of the hash."""
     words = [first]
     for _ in range(count):
@@ -56,18 +59,18 @@ _B = _constants(0x8B51F9DD, 0x58F38DED, _WORDS)
 _OTHERS = [[j for j in range(_POOL) if j != i] for i in range(_POOL)]
 
 
-def _hashed(words: np.ndarray, constants: np.ndarray) -> np.ndarray:
+def _hashed(words: Words, constants: Words) -> Words:
     """The hash of words; row i uses the constants i and i + 1."""
-    mixed = (words ^ constants[:-1]) * constants[1:]
+    mixed: Words = (words ^ constants[:-1]) * constants[1:]
     return mixed ^ (mixed >> _SHIFT)
 
 
-def _mixed(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    mixed = _LEFT * x - _RIGHT * y
+def _mixed(x: Words, y: Words) -> Words:
+    mixed: Words = _LEFT * x - _RIGHT * y
     return mixed ^ (mixed >> _SHIFT)
 
 
-def _states(entropy: np.ndarray) -> np.ndarray:
+def _states(entropy: Words) -> NDArray[np.uint64]:
     """The seeds of PCG64, four words of 64 bits in each row, from five words of entropy in each column."""
     pool = _hashed(entropy[:_POOL], _A[: _POOL + 1])
     used = _POOL

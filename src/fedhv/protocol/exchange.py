@@ -304,6 +304,5 @@ def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Calla
     return collector.replies()
 
 
-
 def _copied(reply: Reply) -> Reply:
     return replace(reply, **{n: v.clone() for n in tensor_fields(type(reply)) if (v := getattr(reply, n)) is not None})

@@ -67,7 +67,8 @@ def suspect(norms: Mapping[int, float]) -> str:
 def _norm(layout: Layout, vector: Tensor) -> Tensor:
     if any(layout.statistics):
         vector = vector[~layout.statistic_entries.to(vector.device)]
-    return torch.linalg.vector_norm(vector, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
+    return norm
 
 
 def worst_task(evaluation: Evaluation) -> TaskScore:

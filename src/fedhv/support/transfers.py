@@ -1,9 +1,18 @@
-"""Copies from a GPU to the host that are begun early and read late, so that the host need not wait for later work."""
+"""Copies between the host and a GPU that do not make the host wait for the GPU's other work."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+
+
+def to_device(value: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """An array or a tensor on a device. From pinned memory, because a copy from other memory waits for the GPU."""
+    tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    if device.type != "cuda" or tensor.device.type == "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class HostCopy:
