@@ -62,7 +62,7 @@ def play(
         plan = replace(setting.plan(method, seed, rounds=count), evaluate_every=0)
         start = 0 if states is None else START
         state = initial_state(engine, method, seed) if states is None else states[name, seed]
-        runs.append(rounds(engine.layout, engine.population, method, plan, state, start))
+        runs.append(rounds(engine.layout, engine.population, method, plan, state, start, ahead=engine.ahead))
     for i, finished in simulate_together(engine, runs):
         if isinstance(finished, fedhv.FedHVError):
             raise finished

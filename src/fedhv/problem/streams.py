@@ -32,7 +32,8 @@ def streams(places: Sequence[Place]) -> list[np.random.Generator]:
     if not all(0 <= number < 2**32 for place in places for number in place):
         return [stream(*place) for place in places]  # larger numbers are several words of entropy
     states = _states(np.array(places, np.uint32).reshape(-1, 5).T)
-    return [np.random.Generator(np.random.PCG64(_Hashed(state))) for state in states]
+    # NumPy's types name SeedSequence; its code takes every ISeedSequence.
+    return [np.random.Generator(np.random.PCG64(_Hashed(state))) for state in states]  # type: ignore[arg-type]
 
 
 class _Hashed(ISeedSequence):
