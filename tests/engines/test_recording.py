@@ -14,6 +14,7 @@ from fedhv import FedHV, LocalTraining, Uniform
 from fedhv.engines import Stacked
 from fedhv.engines.graphs import MOST_SHAPES, Recorder, _Recording
 from fedhv.simulation.rounds import Plan, simulate
+from fedhv.support.transfers import HostCopies
 
 
 class Recording(Recorder):
@@ -114,3 +115,22 @@ def test_reports_as_a_gpu_computes_them_are_the_reports_of_the_host():
         torch.testing.assert_close(
             losses, engine.client.losses(theta, np.arange(len(examples)), k), rtol=1e-5, atol=1e-6
         )
+
+
+def test_reports_are_read_from_the_copy_that_was_begun_before_training(monkeypatch):
+    """A copy that begins after local training would wait for it, and the GPU would then wait for the host."""
+    problem = everything_random()
+    engine = Stacked(problem)
+    engine._losses = lambda some: engine._recorded_losses(
+        some[0][0].at, [problem.clients[me.client][work.on] for work, me in some]
+    )
+    engine.ahead = True
+    copied = []
+    monkeypatch.setattr(HostCopies, "read", lambda self, tensor: copied.append(_begun(self, tensor)) or tensor.cpu())
+    list(simulate(engine, FedHV(reference=(9.0, 9.0)), Plan(2, 3, LocalTraining(2, 4, 0.1))))
+    assert copied == [True, True]
+
+
+def _begun(copies, tensor):
+    (original, _, _) = copies._begun.get(tensor.data_ptr(), (None, None, None))
+    return original is not None and original.shape == tensor.shape and original.stride() == tensor.stride()

@@ -318,7 +318,7 @@ class Stacked(Engine):
                     [self._example_losses(theta, part) for part in torch.split(index, chunk)], dim=1
                 ).double()
                 padded = torch.cat([losses, losses.new_zeros(len(losses), 1)], dim=1)
-                return (padded[:, places].sum(dim=2) / sizes).float().T
+                return (padded[:, places].sum(dim=2) / sizes).float().T.contiguous()
 
             inputs = {"theta": theta, "index": to_device(index, self.device), **rows}
             return self._recorder.carefully(("losses", chunk), run, inputs).clone()

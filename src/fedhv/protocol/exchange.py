@@ -181,6 +181,8 @@ class Collector:
 
     def _compare(self) -> None:
         """Leave out who is far from the others, and sum up the rest as if they had come in like this."""
+        if not self._waiting:
+            return
         replies = {k: reply for some in self._waiting for k, reply in zip(*some, strict=True)}
         self.refused += outliers(self._call.intake.screening, self._fields, self.norms(), replies)
         out = {refusal.client for refusal in self.refused}
