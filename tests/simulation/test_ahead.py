@@ -70,8 +70,8 @@ def test_the_next_round_begins_before_the_last_one_is_recorded():
         match event:
             case FinishedRound():
                 order.append(f"end {event.number}")
-            case Assess():
-                answer = engine.evaluate(event.model, event.reference)
+            case Assess(later=True):
+                answer = engine.begin_evaluation(event.model, event.reference)
             case _:
                 order.append(f"begin {event.cohort.round + 1}")
                 answer = engine.ask(event)

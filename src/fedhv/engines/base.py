@@ -25,6 +25,7 @@ from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.request import Replies
 from fedhv.support.errors import InputError
+from fedhv.support.transfers import HostCopy
 
 
 class Engine(ABC):
@@ -111,6 +112,10 @@ class Engine(ABC):
 
     def evaluate(self, model: Tensor, reference: float = 3.0) -> Evaluation:
         """The model on the test examples, in evaluation mode."""
+        return self.begin_evaluation(model, reference)()
+
+    def begin_evaluation(self, model: Tensor, reference: float = 3.0) -> Callable[[], Evaluation]:
+        """The same as a function that returns it, so that a GPU can have other work before the numbers are read."""
         tasks, n = self.problem.tasks, len(self._tested)
 
         def summed(chunk: int) -> Tensor:
@@ -119,22 +124,26 @@ class Engine(ABC):
                 total += part
             return total
 
-        sums = zip(tasks, *self.chunk(n, summed).tolist(), strict=True)
-        metrics = self._metrics(model)
-        scores = [
-            TaskScore(
-                name=task.name,
-                accuracy=100 * score / count,
-                loss=loss / count,
-                metrics=found,
-                lower=lower_is_better(task) if found else (),
-                scored=task.scored,
-            )
-            for (task, loss, score, count), found in zip(sums, metrics, strict=True)
-        ]
-        for task, found in zip(tasks, scores, strict=True):
-            check_score(task, found.accuracy / 100, found.accuracy / 100)
-        return Evaluation.of(scores, reference)
+        sums = HostCopy(self.chunk(n, summed))
+
+        def read() -> Evaluation:
+            metrics = self._metrics(model)
+            scores = [
+                TaskScore(
+                    name=task.name,
+                    accuracy=100 * score / count,
+                    loss=loss / count,
+                    metrics=found,
+                    lower=lower_is_better(task) if found else (),
+                    scored=task.scored,
+                )
+                for task, loss, score, count, found in zip(tasks, *sums.read().tolist(), metrics, strict=True)
+            ]
+            for task, found in zip(tasks, scores, strict=True):
+                check_score(task, found.accuracy / 100, found.accuracy / 100)
+            return Evaluation.of(scores, reference)
+
+        return read
 
     def check_metrics(self, model: Tensor) -> None:
         """Reject test examples on which a task's metric cannot be computed; the numbers are not used."""

@@ -119,10 +119,11 @@ class FinishedRound(Round):
 
 @dataclass(frozen=True)
 class Assess:
-    """A run's request for the evaluation of a model."""
+    """A run's request for the evaluation of a model; `later` asks for a function that returns it."""
 
     model: Tensor
     reference: float
+    later: bool = False
 
 
 Event = Call | Assess | FinishedRound | FedHVError
@@ -236,6 +237,7 @@ class BegunRound:
         everyone: What clients keep after it.
         norms_of: The clients whose updates' norms are among the numbers.
         numbers: Whether a reply is doubtful, whether the model is finite, the norm of the step, the norms of updates.
+        evaluation: Returns the evaluation of the model after it, where that was begun.
     """
 
     t: int
@@ -245,6 +247,7 @@ class BegunRound:
     everyone: Kept
     norms_of: tuple[int, ...]
     numbers: HostCopy
+    evaluation: Callable[[], Evaluation] | None = None
 
     @classmethod
     def of(cls, layout: Layout, t: int, before: State, state: State, tally: Tally, everyone: Kept) -> BegunRound:
@@ -295,7 +298,11 @@ def _begin(
     tally = Tally()
     state = yield from _play(layout, population, method, plan, before, t, tally, everyone, sizes, trusting)
     after = {**everyone, **tally.kept} if tally.kept else everyone
-    return BegunRound.of(layout, t, before, state, tally, after)
+    begun = BegunRound.of(layout, t, before, state, tally, after)
+    if trusting and plan.tests and plan.evaluates(t + 1):
+        later: Callable[[], Evaluation] = yield Assess(state.model, plan.evaluation_reference, later=True)
+        return replace(begun, evaluation=later)
+    return begun
 
 
 def _settled(
@@ -321,7 +328,8 @@ def _settled(
     evaluation: Evaluation | None = None
     validation: Mapping[str, Any] | None = None
     if plan.evaluates(t + 1):
-        evaluation, validation = yield from evaluated(layout, population, plan, state.model, t)
+        evaluation = None if begun.evaluation is None else begun.evaluation()
+        evaluation, validation = yield from evaluated(layout, population, plan, state.model, t, evaluation)
     return FinishedRound(
         number=t + 1,
         state=state,
@@ -350,11 +358,13 @@ def _noted(method: Method, state: State) -> dict[str, Any]:
 
 
 def evaluated(
-    layout: Layout, population: Population, plan: Plan, model: Tensor, t: int
+    layout: Layout, population: Population, plan: Plan, model: Tensor, t: int, evaluation: Evaluation | None = None
 ) -> Generator[Event, Any, tuple[Evaluation | None, Mapping[str, Any] | None]]:
-    """The model after round t, from 0: on the test examples, and at the clients where these hold out examples."""
-    evaluation: Evaluation | None = None
-    if plan.tests:
+    """The model after round t, from 0: on the test examples, and at the clients where these hold out examples.
+
+    `evaluation` is that on the test examples, where it was computed before.
+    """
+    if plan.tests and evaluation is None:
         evaluation = yield Assess(model, plan.evaluation_reference)
     if not plan.validates:
         return evaluation, None
@@ -510,7 +520,8 @@ def simulate_together(
             answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
             for i, event in waiting.items():
                 if isinstance(event, Assess):
-                    answers[i] = engine.evaluate(event.model, event.reference)
+                    found = engine.begin_evaluation(event.model, event.reference)
+                    answers[i] = found if event.later else found()
             for i, answer in answers.items():
                 _advance(waiting, i, runs[i], answer)
         spent, warmed = time.perf_counter() - began, engine.warmed_up()
