@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules_curves import write_curves
 from rules_parts import (
     CALIBRATION_SEEDS,
     GROUPS,
@@ -349,7 +350,10 @@ def plan(arguments: argparse.Namespace) -> None:
 
 def tables(arguments: argparse.Namespace) -> None:
     out = Path(arguments.out)
-    write_tables(out, Path(arguments.to) if arguments.to else out / "tables")
+    to = Path(arguments.to) if arguments.to else out / "tables"
+    write_tables(out, to)
+    for path in write_curves(out, to):
+        print(path)
 
 
 def _console() -> Any:
@@ -396,7 +400,7 @@ def main() -> None:
     kept.add_argument("--out", required=True)
     kept.add_argument("--archive", required=True)
     kept.set_defaults(call=lambda arguments: archive(Path(arguments.out), Path(arguments.archive)))
-    shown = commands.add_parser("tables", help="one Markdown file for every setting")
+    shown = commands.add_parser("tables", help="a Markdown file for every setting, and figures of knobs")
     shown.add_argument("--out", required=True)
     shown.add_argument("--to", help="where the tables are written; by default OUT/tables")
     shown.set_defaults(call=tables)

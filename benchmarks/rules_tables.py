@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rules_parts import GRADIENTS, LOSS_ONLY, PARTS, reference_of
 
+from fedhv.methods.knobs import KNOBS
 from fedhv.runs.record import SUMMARY, Run, read_run
 from fedhv.runs.reference import Reference
 
@@ -53,16 +56,47 @@ def main_metric(rows: Sequence[Row]) -> tuple[tuple[str, Callable[[Run], float],
 
 
 def rows_of(folder: Path) -> list[Row]:
+    """The finished runs of a part; the paper's order of rules, then by the knob's value."""
     found: dict[str, dict[int, Run]] = {}
     for path in sorted(folder.glob(f"**/{SUMMARY}")):
         if "calibration" in path.relative_to(folder).parts:
             continue
         run_ = read_run(path.parent)
         inside = path.parent.parent.relative_to(folder).as_posix()
-        found.setdefault(run_.method if inside == "." else inside, {})[run_.seed] = run_
+        found.setdefault(_label(run_, inside), {})[run_.seed] = run_
     order = (*LOSS_ONLY, *GRADIENTS)
-    places = sorted(found, key=lambda label: (order.index(label) if label in order else len(order), label))
-    return [Row(label, found[label]) for label in places]
+
+    def place(label: str) -> tuple[int, float, str]:
+        first = next(iter(found[label].values()))
+        known = order.index(first.method) if first.method in order else len(order)
+        return known, knob_value(first) or 0.0, label
+
+    return [Row(label, found[label]) for label in sorted(found, key=place)]
+
+
+def _label(run: Run, inside: str) -> str:
+    """The rule, with its weights or its knob's value where a part has it several times."""
+    if inside == ".":
+        return run.method
+    if inside.startswith("fixed-preferences-") and len(run.parameters["preferences"]) <= 3:
+        return f"fixed {', '.join(f'{p:g}' for p in run.parameters['preferences'])}"
+    value = knob_value(run)
+    if value is not None and inside.startswith(f"{run.method}-{KNOBS[run.method].key}-"):
+        return f"{run.method}, {KNOBS[run.method].key} {value:g}"
+    return inside
+
+
+def knob_value(run: Run) -> float | None:
+    """The value of the rule's knob, if it has one."""
+    knob = KNOBS.get(run.method)
+    return None if knob is None else float(run.parameters[knob.key])
+
+
+def unfinished(folder: Path, rows: Sequence[Row]) -> str:
+    """A line about runs that were begun and have no result, because they diverged or were cut off."""
+    begun = {path.parent for path in folder.glob("**/config.toml") if "calibration" not in path.parts[-3:]}
+    names = sorted(path.relative_to(folder).as_posix() for path in begun if not (path / SUMMARY).exists())
+    return f"Without a result (diverged or cut off): {', '.join(names)}.\n" if names and rows else ""
 
 
 def p_value(differences: Sequence[float]) -> float:
@@ -168,40 +202,77 @@ def beyond(front: Sequence[Row], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tuning_table(path: Path) -> str:
+    """What a tuning chose for every rule, and the score of the setting's own values."""
+    found = json.loads(path.read_text())
+    by_rule: dict[str, list[dict[str, Any]]] = {}
+    for trial in found["trials"]:
+        by_rule.setdefault(trial["method"], []).append(trial)
+    name = found["by"].replace("_", " ")
+    lines = ["### Values found by tuning", "", found["how"], "",
+             f"| rule | client rate | server rate | knob | {name} | at the setting's values | diverged |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for rule, trials in by_rule.items():
+        best = next(trial for trial in trials if trial["chosen"])
+        values = dict(best["values"])
+        rates = [f"{values.pop(key):g}" for key in ("local_lr", "server_lr")]
+        knob = ", ".join(f"{key} {value:g}" for key, value in values.items())
+        scores = [_score(best), _score(trials[0])]
+        diverged = sum(trial["score"] is None for trial in trials)
+        lines.append("| " + " | ".join([rule, *rates, knob, *scores, f"{diverged} of {len(trials)}"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _score(trial: dict[str, Any]) -> str:
+    return "diverged" if trial["score"] is None else f"{trial['score']:.2f}"
+
+
+AGAINST_FEDHV = ("average", "margins", "calibrations", "fresh")
+"""Parts whose runs are variants of FedHV."""
+
+
 def write_tables(out: Path, to: Path) -> None:
     """One Markdown file for every setting below OUT."""
     to.mkdir(parents=True, exist_ok=True)
     for folder in sorted(path for path in out.iterdir() if path.is_dir() and path.name != "tables"):
-        text = [f"# {folder.name}\n"]
-        rules = rows_of(folder / "rules")
-        fedhv = next((row for row in rules if row.label == "fedhv"), None)
-        equal = next((row for row in rules if row.label == "fixed"), None)
-        for part in PARTS:
-            if part == "partitions":
-                text += _partition_tables(folder / part)
-                continue
-            rows = [] if part == "tune" else rows_of(folder / part)
-            if not rows:
-                continue
-            if part == "rules":
-                text.append(table(rows, equal, "rules, against equal weights at FedHV's rates (fixed)"))
-                text.append(table(rows, fedhv, "rules, against FedHV"))
-            elif part == "tuned":
-                own = next((row for row in rows if row.label == "fixed"), None)
-                text.append(table(rows, own, "tuned rules, against tuned equal weights (fixed)"))
-            elif part in ("average", "margins", "calibrations", "fresh") and fedhv is not None:
-                text.append(table([fedhv, *rows], fedhv, part))
-            else:
-                text.append(table([*([] if equal is None else [equal]), *rows], equal, part))
-        reference = reference_of(folder / "rules")
-        fixed = rows_of(folder / "fixed")
-        if fixed and rules:
-            text.append(beyond(fixed, rules))
-        if reference is not None:
-            text.append(phi_table([*rules, *fixed], reference))
         path = to / f"{folder.name}.md"
-        path.write_text("\n".join(text))
+        path.write_text("\n".join([f"# {folder.name}\n", *_tables_of(folder)]))
         print(path)
+
+
+def _tables_of(folder: Path) -> list[str]:
+    text = []
+    found = {part: rows_of(folder / part) for part in PARTS if part not in ("tune", "partitions")}
+    rules, fixed = found["rules"], found["fixed"]
+    fedhv = next((row for row in rules if row.label == "fedhv"), None)
+    equal = next((row for row in rules if row.label == "fixed"), None)
+    for part in PARTS:
+        if part == "partitions":
+            text += _partition_tables(folder / part)
+            continue
+        if part == "tune":
+            text += [tuning_table(path) for path in [folder / part / "tune.json"] if path.exists()]
+            continue
+        rows = found[part]
+        if not rows:
+            continue
+        if part == "rules":
+            text.append(table(rows, equal, "rules, against equal weights at FedHV's rates (fixed)"))
+            text.append(table(rows, fedhv, "rules, against FedHV"))
+        elif part == "tuned":
+            own = next((row for row in rows if row.label == "fixed"), None)
+            text.append(table(rows, own, "tuned rules, against tuned equal weights (fixed)"))
+        elif part in AGAINST_FEDHV and fedhv is not None:
+            text.append(table([fedhv, *rows], fedhv, part))
+        else:
+            text.append(table([*([] if equal is None else [equal]), *rows], equal, part))
+        text += [line for line in [unfinished(folder / part, rows)] if line]
+    if fixed and rules:
+        text.append(beyond(fixed, [*rules, *found["knobs"], *found["gradients"]]))
+    reference = reference_of(folder / "rules")
+    if reference is not None:
+        text.append(phi_table([*rules, *fixed], reference))
+    return text
 
 
 def _partition_tables(folder: Path) -> list[str]:
