@@ -23,6 +23,7 @@ import math
 import statistics
 import tarfile
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ from fedhv.runs.resolve import resolve
 from fedhv.runs.study import StudyFailed, run_study
 from fedhv.runs.variants import Variant
 from fedhv.simulation.observer import Observer
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import FedHVError, InputError, Interrupted
 
 KEPT = ("config.toml", "history.jsonl", "summary.json", "reference.toml", "tuned.toml", "tune.json")
 """What an archive has of a run; models and checkpoints are left out."""
@@ -167,30 +168,38 @@ class Call:
         self._problems: dict[str, Problem | None] = {}
 
     def make(self, steps: Iterable[Step]) -> None:
-        """Make the steps, each if the budget has the seconds that it is estimated to take."""
+        """Make the steps, each if the budget has the seconds that it is estimated to take; an error ends one step."""
         for step in steps:
-            setting = load_setting(step.setting, self.changes)
-            if step.part == "tune":
-                self._tune(setting, step)
-                continue
-            problem = None if self.arguments.dry_run else self._problem(step.setting, setting)
-            if problem is None and not self.arguments.dry_run:
-                continue
-            tasks = 2 if problem is None else len(problem.tasks)
-            if step.part == "calibrations" and problem is not None:
-                self._calibrate(step, problem)
-            studies = parts(step.part, setting, self.out, step.seeds, tasks, step.rules)
-            if not studies:
-                runs = WAITING[step.part] * len(step.seeds)
-                self._fits(setting, step, str(step), runs, setting.training.rounds)
-                print(f"{step}: waits for another part (rules or tune).", flush=True)
-            for study in studies:
-                name = str(step) if study.folder.name == step.part else f"{step}, partition {study.folder.name}"
-                missing = study.missing(step.seeds)
-                if self._fits(setting, step, name, missing, setting.training.rounds):
-                    self._study(setting, problem, step, study, missing)
+            try:
+                self._step(step)
+            except Interrupted:
+                raise
+            except Exception:
+                print(f"{step}: failed.\n{traceback.format_exc()}", flush=True)
         self.watch.stop()
         print(f"{self.clock.spent:.0f} s in all", flush=True)
+
+    def _step(self, step: Step) -> None:
+        setting = load_setting(step.setting, self.changes)
+        if step.part == "tune":
+            self._tune(setting, step)
+            return
+        problem = None if self.arguments.dry_run else self._problem(step.setting, setting)
+        if problem is None and not self.arguments.dry_run:
+            return
+        tasks = 2 if problem is None else len(problem.tasks)
+        if step.part == "calibrations" and problem is not None:
+            self._calibrate(step, problem)
+        studies = parts(step.part, setting, self.out, step.seeds, tasks, step.rules)
+        if not studies:
+            runs = WAITING[step.part] * len(step.seeds)
+            self._fits(setting, step, str(step), runs, setting.training.rounds)
+            print(f"{step}: waits for another part (rules or tune).", flush=True)
+        for study in studies:
+            name = str(step) if study.folder.name == step.part else f"{step}, partition {study.folder.name}"
+            missing = study.missing(step.seeds)
+            if self._fits(setting, step, name, missing, setting.training.rounds):
+                self._study(setting, problem, step, study, missing)
 
     def _problem(self, name: str, setting: Setting) -> Problem | None:
         if name not in self._problems:
