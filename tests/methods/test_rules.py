@@ -232,6 +232,16 @@ def test_the_other_end_is_min_max(name):
     np.testing.assert_allclose(weights(make(name, **MINMAX[name]), *REPORTS), [0, 1, 0], atol=1e-6)
 
 
+def test_without_temperature_dwa_weighs_the_task_that_fell_by_the_smallest_factor():
+    found = weights(make("dwa", temperature=1e-3), (4.0, 2.0, 1.0), (2.0, 1.9, 0.1))
+    np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+
+
+def test_a_fast_famo_weighs_the_task_whose_loss_fell_least():
+    found = weights(make("famo", rate=1e4), (4.0, 2.0, 1.0), (1.0, 1.9, 0.1))
+    np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", GEOMETRIC)
 def test_some_ends_are_the_geometric_mean(name):
     expected = weights(make("geometric"), *REPORTS)
