@@ -4,64 +4,126 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 SIGN = "@@"
-"""The prefix of a peer's messages; other output is ignored."""
+"""The prefix of a peer's messages, as in `peers/messages.py`; other output is ignored."""
+
+
+class PeerEnded(SystemExit):
+    """A peer has ended before its answer."""
 
 
 class Peer:
-    """A program in a separate process that computes one round per request."""
+    """A program in a separate process that computes rounds on request.
 
-    def __init__(self, name: str, command: Sequence[str | Path], log: Path, threads: int = 1) -> None:
-        self.name = name
+    Args:
+        name: Its name in tables.
+        command: The command of the process.
+        log: Its standard error.
+        threads: Of OpenMP.
+        packages: A folder with packages that are not installed.
+        variables: Further environment variables.
+        wait: Whether to wait until it can start a round. If not, call `await_start`.
+        patience: The seconds that an answer may take; then the process is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        threads: int = 1,
+        packages: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        wait: bool = True,
+        patience: float | None = None,
+    ) -> None:
+        self.name, self.log, self._patience = name, log, patience
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         environment |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         # Ray's actors need the peers' modules too.
-        environment |= {"PYTHONPATH": str(Path(__file__).parent / "peers"), "FLWR_HOME": str(log.parent / "flwr")}
-        began = time.perf_counter()
+        places = [str(Path(__file__).parent / "peers"), os.environ.get("PYTHONPATH"), packages]
+        environment |= {"PYTHONPATH": os.pathsep.join(str(place) for place in places if place)}
+        environment |= {"FLWR_HOME": str(log.parent / "flwr")} | dict(variables or {})
+        self._began = time.perf_counter()
         self._log = log.open("w")
         self._process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env=environment,
+            env=environment, start_new_session=True,
         )  # fmt: skip
+        self.about: dict[str, Any] = {}
+        self.start_up = 0.0
+        if wait:
+            self.await_start()
+
+    def await_start(self) -> None:
+        """Wait until the peer can start a round."""
         self.about = self._read_message()
-        self.start_up = time.perf_counter() - began
+        self.start_up = time.perf_counter() - self._began
 
     def round(self) -> dict[str, Any]:
         """Run one round; returns the peer's message with the seconds of the round."""
-        assert self._process.stdin is not None
         busy, began = busy_seconds(self._process.pid), time.perf_counter()
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        message = self._read_message()
+        message = self._ask("1")
         spent = time.perf_counter() - began
         return {**message, "seconds": spent, "cpu": busy_seconds(self._process.pid) - busy}
 
-    def stop(self) -> None:
-        """End the peer."""
+    def rounds(self, count: int) -> list[float]:
+        """Run rounds without a pause; returns the seconds of each, as measured by the peer."""
+        return list(self._ask(str(count))["rounds"])
+
+    def describe(self) -> dict[str, Any]:
+        """What the peer says of its state, such as its memory."""
+        return self._ask("describe")
+
+    def stop(self, patience: float = 20) -> None:
+        """End the peer; after some seconds its processes are killed."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             self._process.wait()
         self._log.close()
 
+    def _kill(self) -> None:
+        """End the process and its descendants, which share its output."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # there is no answer then either
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        return self._read_message()
+
     def _read_message(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(SIGN):
-                return json.loads(line[len(SIGN) :])
-        raise SystemExit(f"{self.name} ended early; its log is {self._log.name}")
+        timer = threading.Timer(self._patience, self._kill) if self._patience else None
+        if timer is not None:
+            timer.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith(SIGN):
+                    return json.loads(line[len(SIGN) :])
+        finally:
+            if timer is not None:
+                timer.cancel()
+        raise PeerEnded(f"{self.name} ended early; its log is {self._log.name}")
 
 
 def busy_seconds(process: int) -> float:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,17 @@ TORCH = f"torch=={torch.__version__.split('+')[0]}"
 """All programs use the same version of torch."""
 
 
-def write_workload(name: str, folder: Path, data: str | None) -> tuple[Path, str]:
-    """Images, labels, clients and hyper-parameters of a setting as one file; also a note where they are random."""
-    setting = load_setting(name)
-    _, problem, note = find_source(setting, data, random=False)
+def write_workload(
+    name: str,
+    folder: Path,
+    data: str | None,
+    random: bool = False,
+    overrides: Sequence[str] = (),
+    dropout: bool = True,
+) -> tuple[Path, str]:
+    """Images, labels, clients, hyper-parameters and first model of a setting as one file; also a note on its data."""
+    setting = load_setting(name, overrides)
+    _, problem, note = find_source(setting, data, random)
     shape, training = SHAPES[setting.benchmark], setting.training
     numbers = {
         "setting": name,
@@ -40,7 +48,10 @@ def write_workload(name: str, folder: Path, data: str | None) -> tuple[Path, str
         "rate": setting.method("fedhv").local_lr,
         "mean": list(problem.prepare.mean),
         "std": list(problem.prepare.std),
+        "dropout": dropout,
     }
+    torch.manual_seed(0)
+    start = shape.model().state_dict()
     path = folder / f"{name}.npz"
     np.savez(
         path,
@@ -49,6 +60,7 @@ def write_workload(name: str, folder: Path, data: str | None) -> tuple[Path, str
         indices=problem.clients.indices,
         offsets=problem.clients.offsets,
         numbers=json.dumps(numbers),
+        **{f"parameter {name}": value.detach().numpy() for name, value in start.items()},
     )
     return path, note
 

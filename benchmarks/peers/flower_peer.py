@@ -16,7 +16,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from reading import make_model, read, turns
+from messages import turns
+from reading import make_model, read
 
 
 class Turns(FedAvg):

@@ -1,12 +1,14 @@
 """pfl-research: plain federated averaging in its simulated backend, the examples resident and channels last.
 
 torchrun --nproc-per-node 2 pfl_peer.py WORKLOAD
+python pfl_peer.py WORKLOAD cuda
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -22,15 +24,15 @@ from pfl.hyperparam import NNTrainHyperParams
 from pfl.internal.ops import pytorch_ops
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
-from reading import make_model, read, turns
+from reading import make_model, read
+from torch_turns import torch_turns
 
 
 class Turns(TrainingProcessCallback):
     """Waits, with all other processes, until the next round may begin."""
 
-    def __init__(self) -> None:
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.turns = turns() if self.rank == 0 else None
+    def __init__(self, turns: Iterator[None]) -> None:
+        self.turns = turns if os.environ.get("RANK", "0") == "0" else None
 
     def _wait(self) -> None:
         if self.turns is not None:
@@ -51,12 +53,16 @@ class Turns(TrainingProcessCallback):
 
 
 def main() -> None:
-    workload = read(sys.argv[1])
+    path, device = [*sys.argv[1:], "cpu"][:2]
+    os.environ["PFL_PYTORCH_DEVICE"] = device
+    workload = read(path)
     numbers = workload.numbers
     torch.set_num_threads(1)
     np.random.seed(0)  # noqa: NPY002 — it is what pfl draws from
-    images = workload.normalised().contiguous(memory_format=torch.channels_last)
-    model = make_model(numbers).to(memory_format=torch.channels_last)
+    images = workload.normalised().contiguous(memory_format=torch.channels_last).to(device)
+    labels = workload.labels.to(device)
+    # The optimizer's parameters must not be moved to a device later.
+    model = make_model(numbers).to(device, memory_format=torch.channels_last)
 
     def loss(images, labels, eval=False):
         model.train(not eval)
@@ -70,14 +76,16 @@ def main() -> None:
     rng = np.random.default_rng(0)
 
     def user(k: int) -> Dataset:
-        order = torch.from_numpy(workload.order(k, rng))
-        return Dataset((images[order], workload.labels[order]), user_id=k)
+        order = torch.from_numpy(workload.order(k, rng)).to(device)
+        return Dataset((images[order], labels[order]), user_id=k)
 
     users = list(range(workload.clients))
     data = FederatedDataset(user, get_user_sampler("minimize_reuse", users))
     central = torch.optim.SGD(model.parameters(), lr=1.0)
     wrapped = PyTorchModel(model, lambda parameters, lr: torch.optim.SGD(parameters, lr=lr), central)
-    assert pytorch_ops.get_default_device().type == "cpu"
+    assert pytorch_ops.get_default_device().type == device
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    turns = torch_turns(path, device, model.state_dict, ("pfl",), processes=processes)
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=10**6,
@@ -90,7 +98,7 @@ def main() -> None:
         NNTrainHyperParams(
             local_num_epochs=1, local_num_steps=None, local_learning_rate=numbers.rate, local_batch_size=numbers.batch
         ),
-        callbacks=[Turns()],
+        callbacks=[Turns(turns)],
         send_metrics_to_platform=False,
     )
 

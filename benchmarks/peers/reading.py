@@ -1,21 +1,16 @@
-"""Common parts of all peers: the workload, the model, and the messages to the measuring process. Needs only torch."""
+"""Common parts of the peers that use torch: the workload and the model. Needs only torch."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-
-SIGN = "@@"
 
 
 @dataclass(frozen=True)
@@ -66,17 +61,9 @@ def make_model(numbers: SimpleNamespace) -> torch.nn.Module:
     sys.modules["models"] = module
     spec.loader.exec_module(module)
     torch.manual_seed(0)
-    return getattr(module, numbers.model)()
-
-
-def send(**what: Any) -> None:
-    print(SIGN + json.dumps(what), flush=True)
-
-
-def turns() -> Iterator[None]:
-    """Yields once per round of this peer, and reports the round's time when the next one starts."""
-    send(script=Path(sys.argv[0]).name)
-    for _ in sys.stdin:
-        began = time.perf_counter()
-        yield
-        send(inner=time.perf_counter() - began)
+    model = getattr(module, numbers.model)()
+    if not numbers.dropout:
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Dropout):
+                layer.p = 0.0
+    return model

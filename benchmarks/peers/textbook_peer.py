@@ -13,7 +13,8 @@ import sys
 import numpy as np
 import torch
 import torch.nn.functional as F
-from reading import make_model, read, turns
+from messages import turns
+from reading import make_model, read
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from fedhv.benchmarks.random_images import SHAPES
