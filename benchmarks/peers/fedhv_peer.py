@@ -61,7 +61,8 @@ def main() -> None:
         def notes() -> dict[str, list[str]]:
             return {"notes": engine.notes}
 
-        for _ in torch_turns(arguments.workload, arguments.device, parameters, describe=notes):
+        # A round has ended when its numbers are there; the next one has then begun.
+        for _ in torch_turns(arguments.workload, arguments.device, parameters, describe=notes, waits=False):
             state = next(rounds).state
 
 

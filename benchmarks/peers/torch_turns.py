@@ -19,6 +19,7 @@ def torch_turns(
     packages: tuple[str, ...] = (),
     describe: Callable[[], dict[str, Any]] = dict,
     processes: int = 1,
+    waits: bool = True,
 ) -> Iterator[None]:
     """Turns whose description names a file with the model's parameters, and the peak of allocated GPU memory.
 
@@ -29,12 +30,13 @@ def torch_turns(
         packages: Their versions are in the first message.
         describe: Further entries of the description.
         processes: The number of processes that hold the same tensors.
+        waits: Whether a round ends when the GPU has no more work; not if the program knows when its round has ended.
     """
     on_gpu = device.startswith("cuda")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
     def finish() -> None:
-        if on_gpu:
+        if on_gpu and waits:
             torch.cuda.synchronize()
 
     def description() -> dict[str, Any]:
