@@ -8,9 +8,11 @@ Without the datasets, random images of the same shape are used: the time does no
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -21,6 +23,9 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.rounds import FinishedRound, initial_state, rounds, simulate_together
+
+PROFILED = 5
+"""Rounds under the profiler."""
 
 
 def show_profile(profiler: torch.profiler.profile, seconds: float) -> None:
@@ -37,6 +42,7 @@ def measure(
 ) -> None:
     """Print the median round of one variant."""
     precision, mode, most, runs = [*variant.split(":"), "1"][:4]
+    gc.collect()  # recordings of the variant before hold memory in cycles
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     engine = Stacked(problem, "cuda", precision, compiled=mode == "compiled")
@@ -44,7 +50,8 @@ def measure(
     chosen = setting.method(method)
     if isinstance(chosen, FedHV):
         chosen = make_method(method, setting.methods[method] | {"reference": (3.0,) * len(problem.tasks)})
-    plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
+    # Evaluations are begun with their round, so rounds beside them would not be comparable.
+    plans = [replace(setting.plan(chosen, seed), evaluate_every=0) for seed in range(int(runs))]
     began = time.perf_counter()
 
     def run_rounds() -> Iterator[tuple[int, FinishedRound]]:
@@ -63,7 +70,7 @@ def measure(
         now = time.perf_counter()
         if first is None:
             first = now - began
-        if last is not None and finished.number > 3 and finished.number % setting.evaluation.every:
+        if last is not None and finished.number > 3:
             times.append(now - last)
         last = now
         if len(times) >= repeat:
@@ -72,12 +79,13 @@ def measure(
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             began = time.perf_counter()
             for _, finished in run_rounds():
-                if finished.number == setting.evaluation.every - 1:
+                if finished.number == PROFILED:
                     break
             torch.cuda.synchronize()
             seconds = time.perf_counter() - began
         show_profile(profiler, seconds)
     if full:
+        plans = [setting.plan(chosen, seed) for seed in range(int(runs))]
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in run_rounds():
@@ -89,6 +97,9 @@ def measure(
     median = statistics.median(times) * 1e3 / int(runs)
     peak = torch.cuda.max_memory_allocated() / 2**30
     name = f"{setting.name} {method} {variant}"
+    for note in engine.notes:
+        print(f"    {note}", flush=True)
+    engine.close()
     print(f"{name:55s} {median:8.2f} ms a round and run, first {first:6.1f} s, peak {peak:5.1f} GiB", flush=True)
 
 

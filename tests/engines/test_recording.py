@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from problems import everything_random
 
 from fedhv import FedHV, LocalTraining, Uniform
 from fedhv.engines import Stacked
-from fedhv.engines.graphs import MOST_SHAPES, Recorder, _Recording
+from fedhv.engines.graphs import MOST_SHAPES, Recorder, _no_collection, _Recording
 from fedhv.simulation.rounds import Plan, simulate
 from fedhv.support.transfers import HostCopies
 
@@ -134,3 +135,14 @@ def test_reports_are_read_from_the_copy_that_was_begun_before_training(monkeypat
 def _begun(copies, tensor):
     (original, _, _) = copies._begun.get(tensor.data_ptr(), (None, None, None))
     return original is not None and original.shape == tensor.shape and original.stride() == tensor.stride()
+
+
+def test_nothing_is_collected_during_a_recording():
+    """The collection of an earlier recording would end the new one with an error, and the run would be slow."""
+    assert gc.isenabled()
+    with _no_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError), _no_collection():
+        raise RuntimeError("capture failed")
+    assert gc.isenabled()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 import warnings
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,9 +131,21 @@ class Recorder:
         # All recordings share their memory: they are replayed one after the other, and what they return is copied.
         self._pool = torch.cuda.graph_pool_handle() if self._pool is None else self._pool
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream), _no_collection():
             output = function(**static)
         return _Recording(graph, static, output)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: it may release an earlier recording, which CUDA does not permit during another one."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @functools.cache
