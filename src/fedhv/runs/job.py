@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,9 @@ class Job:
         if own is not None:
             Reference(own).check(tuple(task.name for task in self.problem.tasks))
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
-        """The plan of the rounds."""
+        """The plan of the rounds; kept, because progress asks for it after every round of every run."""
         plan, problem = self.setting.plan(self.method, self.seed), self.problem
         selects = self.setting.evaluation.selects
         if problem.validation is None:
