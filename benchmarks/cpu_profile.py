@@ -18,7 +18,7 @@ from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.requests import Train
 from fedhv.runs.config import load_setting
-from fedhv.runs.job import one_thread
+from fedhv.runs.threads import one_thread
 from fedhv.simulation.rounds import initial_state
 
 SHOWN = 12

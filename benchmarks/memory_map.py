@@ -22,7 +22,7 @@ from workload import machine
 
 import fedhv
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Round
+from fedhv.simulation.record import Round
 
 FEATURES, CLIENTS, PARTICIPANTS = 1024, 1_000, 10
 TASKS = (fedhv.classification("larger", 2), fedhv.regression("difference", 0.5))

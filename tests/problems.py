@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from waiting import HANG
 
-import fedhv.runs.job
 import fedhv.runs.processes
+import fedhv.runs.saving
 from fedhv import Benchmark, Examples, Problem, Task, classification
 from fedhv.benchmarks import load_benchmark
 
@@ -240,7 +240,7 @@ def with_fuse() -> Benchmark:
     if "PATIENT" in os.environ:
         fedhv.runs.processes.SECONDS_TO_STOP = HANG
     if "FUSE" in os.environ:
-        fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
+        fedhv.runs.saving.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.saving.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
     return Benchmark(
         "small", Small, TASKS, examples(240, seed=1), examples(60, seed=2), prepare=Fuse(), augment=Noise()
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import fedhv.runs.job
+import fedhv.runs.saving
 from fedhv.runs.history import read_history
 from fedhv.runs.record import Run
 from fedhv.runs.summary import Summary
@@ -16,8 +16,8 @@ from fedhv.runs.summary import Summary
 
 def save_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes."""
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(fedhv.runs.job, "SHARE_OF_CHECKPOINTS", float("inf"))
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(fedhv.runs.saving, "SHARE_OF_CHECKPOINTS", float("inf"))
 
 
 def timeless(value: Any) -> Any:

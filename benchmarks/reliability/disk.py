@@ -31,7 +31,7 @@ def child(setting: Path, folder: Path, message_file: Path, user: int | None) -> 
         return process
     code = 0
     try:
-        import fedhv.runs.job
+        import fedhv.runs.saving
         from fedhv import FedHVError, run
         from fedhv.simulation.observer import Observer
 
@@ -41,7 +41,7 @@ def child(setting: Path, folder: Path, message_file: Path, user: int | None) -> 
 
         if user is not None:
             os.setuid(user)
-        fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
+        fedhv.runs.saving.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.saving.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
         try:
             run(str(setting), "fedhv", out=folder, engine="sequential", device="cpu", resume=True, override=CHANGES,
                 reference=[3.0, 3.0], observer=Slow())  # fmt: skip

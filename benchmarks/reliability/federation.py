@@ -430,8 +430,8 @@ def simulated(history: list[dict[str, Any]]) -> tuple[Any, Any]:
     from plays.problem import METHOD, OVERRIDE, problem
 
     from fedhv.engines import Sequential
-    from fedhv.runs.job import one_thread
     from fedhv.runs.resolve import resolve_setting
+    from fedhv.runs.threads import one_thread
     from fedhv.simulation.rounds import simulate
 
     mine = problem(NODES)

@@ -30,8 +30,8 @@ def honest_reports(participants: int, seed: int) -> tuple[list[np.ndarray], Any]
     from fedhv.methods.base import with_reference
     from fedhv.runs.calibration import find_reference
     from fedhv.runs.config import load_setting
-    from fedhv.runs.job import one_thread
     from fedhv.runs.resolve import resolve
+    from fedhv.runs.threads import one_thread
     from fedhv.simulation.rounds import simulate
 
     seen: list[np.ndarray] = []

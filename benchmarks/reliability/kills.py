@@ -35,11 +35,11 @@ def child(setting: Path, method: str, engine: str, folder: Path) -> int:
         return process
     code = 1
     try:
-        import fedhv.runs.job
+        import fedhv.runs.saving
         from fedhv import run
 
         os.setsid()
-        fedhv.runs.job.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.job.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
+        fedhv.runs.saving.SECONDS_BETWEEN_CHECKPOINTS, fedhv.runs.saving.SHARE_OF_CHECKPOINTS = 0.0, float("inf")
         run(str(setting), method, seed=1, out=folder, engine=engine, device="cpu", resume=True, override=CHANGES)
         code = 0
     except BaseException as error:

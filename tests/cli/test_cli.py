@@ -167,7 +167,7 @@ def test_a_command_that_is_interrupted_and_has_nothing_to_add_says_so(command, m
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["fedhv.cli.app"], "shipped_settings", interrupted)
+    monkeypatch.setattr(sys.modules["fedhv.cli.listing"], "shipped_settings", interrupted)
     done = command("list")
     assert (done.code, done.out, done.err) == (130, "", "Error: Interrupted.\n")
 

@@ -13,7 +13,7 @@ from waiting import HANG
 import fedhv
 from fedhv import InputError
 from fedhv.engines import choose_engine
-from fedhv.problem import parameters
+from fedhv.problem import devices
 from fedhv.support import memory
 from fedhv.support.pool import can_fork
 
@@ -127,4 +127,4 @@ def test_a_machine_without_apples_gpu_says_so(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(InputError, match="torch finds no Apple GPU"):
         choose_engine("auto", "mps")
-    assert parameters.arithmetic_device("mps") == torch.device("cpu")
+    assert devices.arithmetic_device("mps") == torch.device("cpu")

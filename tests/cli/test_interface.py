@@ -13,6 +13,8 @@ from problems import everything_random
 from rich.console import Console
 
 import fedhv
+from fedhv import calibrate, compare, front, run, tune
+from fedhv.interface.documented import descriptions
 from fedhv.report import progress
 from fedhv.report.notebook import NotebookBars
 from fedhv.runs.config import ARGUMENTS, Setting, as_overrides, keywords
@@ -20,13 +22,35 @@ from fedhv.runs.config import ARGUMENTS, Setting, as_overrides, keywords
 OPTIONS = {"participants": 3, "local_steps": 1, "batch_size": 4, "quiet": True}
 
 
-def test_the_three_calls_have_their_arguments_in_common():
-    calls = (fedhv.run, fedhv.calibrate, fedhv.compare)
-    named = [dict(inspect.signature(call).parameters) for call in calls]
-    shared = ("what", "rounds", "out", "engine", "device", "precision", "override", "data", "observer", "quiet")
-    for name in (*shared, "settings"):
-        assert all(name in parameters for parameters in named), name
-    assert {"method", "methods", "seed", "seeds", "reference", "rounds"} <= ARGUMENTS
+def arguments(call):
+    return inspect.signature(call).parameters
+
+
+@pytest.mark.parametrize(
+    ("call", "like", "own"),
+    [
+        (calibrate, run, ()),
+        (compare, run, ("engine",)),
+        (tune, compare, ("seeds",)),
+        (front, compare, ("methods", "seeds")),
+    ],
+)
+def test_an_argument_is_the_same_in_all_calls(call, like, own):
+    shared = {"what", "rounds", "out", "engine", "device", "precision", "override", "data", "observer", "quiet"}
+    both = set(arguments(call)) & set(arguments(like))
+    assert shared | {"settings"} <= both
+    for name in both - set(own):
+        assert arguments(call)[name] == arguments(like)[name]
+
+
+@pytest.mark.parametrize("call", [run, calibrate, compare, tune, front], ids=lambda call: call.__name__)
+def test_every_argument_is_documented_in_the_order_of_the_signature(call):
+    assert list(descriptions(call)) == list(arguments(call))
+
+
+def test_a_keyword_that_is_also_an_argument_is_the_argument():
+    taken = {name for call in (run, calibrate, compare) for name in arguments(call)}
+    assert taken & set(keywords()) <= ARGUMENTS
 
 
 def test_every_plain_key_of_a_setting_is_a_keyword():

@@ -13,7 +13,7 @@ from problems import TASKS, Noise, Small, examples
 from runs_on_disk import contents, save_every_round
 from torch import Tensor
 
-import fedhv.runs.job
+import fedhv
 from fedhv import SCAFFOLD, FedProx, LocalTraining, Method, Problem, Reply, Request, State, Train, run
 from fedhv.engines import Parallel, Sequential, Stacked, choose_engine
 from fedhv.protocol.faults import Faults
@@ -22,10 +22,12 @@ from fedhv.protocol.local import Proximal, Term
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.script import Computation, Descend, Losses
 from fedhv.runs.checkpoint import load_checkpoint
-from fedhv.runs.job import Execution, Interrupted, Job
+from fedhv.runs.execution import Execution
+from fedhv.runs.job import Job
 from fedhv.runs.resolve import setting_of
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Plan, simulate
+from fedhv.support.errors import Interrupted
 
 LOCAL = LocalTraining(steps=3, batch_size=4, learning_rate=0.1)
 PLAN = Plan(rounds=4, participants=3, local=LOCAL)

@@ -18,7 +18,7 @@ from fedhv.methods import Uniform, fedcmoo
 from fedhv.problem.problem import Examples
 from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.compression import Compressed
-from fedhv.runs import job as jobs
+from fedhv.runs import execution
 from fedhv.simulation.rounds import Plan, simulate
 
 
@@ -167,6 +167,6 @@ def test_memory_that_is_short_for_a_runs_model_is_an_error_in_one_line(monkeypat
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("full")
 
-    monkeypatch.setattr(jobs, "initial_state", full)
+    monkeypatch.setattr(execution, "initial_state", full)
     with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
         run(quadratic(), method="uniform", rounds=1, out=tmp_path / "run")

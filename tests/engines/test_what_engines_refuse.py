@@ -10,7 +10,7 @@ import torch
 
 from fedhv import FedHVError, InputError, LocalTraining, Train
 from fedhv.engines import Parallel, Stacked, choose_engine, choosing, heap, parallel
-from fedhv.problem.parameters import initial_model
+from fedhv.problem.initial import initial_model
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
 

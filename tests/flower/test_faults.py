@@ -13,8 +13,8 @@ from waiting import HANG
 from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.flower import Patience, Strategy, client_app, mailbox
 from fedhv.flower.engine import over_flower
+from fedhv.flower.hello import HELLO
 from fedhv.flower.server_app import serve
-from fedhv.flower.wire import HELLO
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate_together
 from fedhv.support.errors import FedHVError, InputError

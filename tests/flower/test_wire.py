@@ -13,17 +13,15 @@ from problems import everything_random
 
 from fedhv import FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
+from fedhv.flower.hello import Introduction, decode_introduction, introduction
+from fedhv.flower.records import Malformed
 from fedhv.flower.wire import (
     TRAIN,
-    Introduction,
-    Malformed,
     decode_cohort,
-    decode_introduction,
     decode_reply,
     decode_request,
     encode_reply,
     encode_request,
-    introduction,
     serialised_bytes,
 )
 from fedhv.problem.labels import Holding

@@ -29,7 +29,8 @@ from fedhv import (
 from fedhv.engines import Sequential
 from fedhv.methods import drive, make_method
 from fedhv.methods.fedcmoo import project_to_simplex
-from fedhv.problem.parameters import Layout, initial_model
+from fedhv.problem.initial import initial_model
+from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import Cohort, minibatches, sample_cohort
 from fedhv.protocol.compression import Compressed

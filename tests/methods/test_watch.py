@@ -17,8 +17,8 @@ from fedhv.problem.parameters import Layout
 from fedhv.protocol.request import Refusal
 from fedhv.protocol.requests import TrainReplies
 from fedhv.report.progress import incidents
-from fedhv.runs.job import Interrupted
 from fedhv.simulation.record import Round
+from fedhv.support.errors import Interrupted
 from fedhv.theory.diagnosis import diagnose
 
 LAYOUT = Layout.of(Point(), 2)

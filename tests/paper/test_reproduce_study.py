@@ -11,10 +11,9 @@ from runs_on_disk import contents, records
 from fedhv.paper import Options, Selection, planned_runs, reproduce
 from fedhv.paper.measures import LAST
 from fedhv.report.study import read_study
-from fedhv.runs.job import Interrupted
 from fedhv.runs.reference import read_reference
 from fedhv.support import toml
-from fedhv.support.errors import InputError
+from fedhv.support.errors import InputError, Interrupted
 
 pytestmark = pytest.mark.usefixtures("six")
 SOME = Selection(("multimnist", "cifar10-mnist-a"), ("uniform", "fedhv"), (0, 1))

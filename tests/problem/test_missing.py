@@ -6,7 +6,7 @@ import torch
 
 from fedhv import Benchmark, Clients, Examples, InputError, Problem, Task, classification, multilabel, regression
 from fedhv.problem.missing import rows
-from fedhv.runs.sections import strata_columns
+from fedhv.runs.federation import strata_columns
 
 from .ward import Net, arrays
 

@@ -10,11 +10,13 @@ from torch import nn
 import fedhv
 from fedhv import Benchmark, InputError, Problem
 from fedhv.engines import Sequential
+from fedhv.problem.initial import initial_model
+from fedhv.problem.network import Network
 from fedhv.problem.norms import apply_norm
-from fedhv.problem.parameters import Layout, Network, initial_model
+from fedhv.problem.parameters import Layout
 from fedhv.problem.warm_start import warm_started
 from fedhv.runs.resolve import resolve, with_policy
-from fedhv.runs.sections import Training
+from fedhv.runs.training import Training
 
 POLICIES = ("frozen", "local", "average", "group")
 

@@ -14,13 +14,13 @@ from torch import nn
 from fedhv import FedHV, InputError, Method, Problem, State, Task, Uniform, classification, run
 from fedhv.engines.mappable import why_not_mappable
 from fedhv.engines.rehearsal import rehearse
-from fedhv.problem.parameters import Network, initial_model
+from fedhv.problem.initial import initial_model
+from fedhv.problem.network import Network
 from fedhv.protocol.compression import inner_products
 from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.protocol.requests import TaskGradients, Train
-from fedhv.runs.job import Interrupted
 from fedhv.simulation.divergence import check_explosion
-from fedhv.support.errors import Diverged
+from fedhv.support.errors import Diverged, Interrupted
 
 TASKS = [classification("one", 3), classification("two", 3)]
 

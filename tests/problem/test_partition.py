@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import Small
 
 from fedhv import Benchmark, Clients, Examples, InputError, classification, multilabel, partition
-from fedhv.runs.sections import FederationSettings, strata_columns
+from fedhv.runs.federation import FederationSettings, strata_columns
 
 
 def labels(n, classes=10, seed=0):

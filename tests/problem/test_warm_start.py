@@ -8,7 +8,8 @@ from torch import nn
 
 import fedhv
 from fedhv import InputError
-from fedhv.problem.parameters import flatten, initial_model
+from fedhv.problem.initial import initial_model
+from fedhv.problem.parameters import flatten
 from fedhv.problem.warm_start import warm_started
 
 

@@ -19,7 +19,8 @@ from fedhv import (
     TaskUpdates,
     Train,
 )
-from fedhv.problem.parameters import flatten, initial_model
+from fedhv.problem.initial import initial_model
+from fedhv.problem.parameters import flatten
 from fedhv.problem.random import Purpose
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, minibatches, report_positions

@@ -23,9 +23,8 @@ from fedhv.protocol.requests import TaskGradients, TaskUpdates, Train
 from fedhv.protocol.screening import Screening, TooFewReplies
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
 from fedhv.runs.config import load_setting, setting_from_tables
-from fedhv.runs.job import Interrupted
 from fedhv.simulation.rounds import Plan, initial_state, simulate
-from fedhv.support.errors import FedHVError
+from fedhv.support.errors import FedHVError, Interrupted
 
 LOCAL = LocalTraining(steps=2, batch_size=4, learning_rate=0.1)
 METHODS = (FedHV(reference=(2.0, 2.0)), Uniform(), FSMGDA(), FedCMOO())

@@ -13,7 +13,7 @@ from fedhv import InputError, LocalTraining, Method, State, Train
 from fedhv.engines import Sequential
 from fedhv.methods.fedprox import FedProxTrain
 from fedhv.methods.scaffold import ScaffoldTrain
-from fedhv.problem.parameters import initial_model
+from fedhv.problem.initial import initial_model
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call, RoundMemories, collect

@@ -8,20 +8,14 @@ import torch
 from torch import nn
 
 import fedhv
-import fedhv.runs.baselines
+import fedhv.runs.baselines.executing
 from fedhv import Clients, Examples, InputError, Interrupted, Problem, classification, regression
 from fedhv.engines import choose_engine
-from fedhv.runs.baselines import (
-    BASELINES,
-    Local,
-    SingleTask,
-    baseline_method,
-    mean_score,
-    part_job,
-    parts,
-    pooled,
-    run_baseline,
-)
+from fedhv.runs.baselines import run_baseline
+from fedhv.runs.baselines.methods import Local, SingleTask, baseline_method
+from fedhv.runs.baselines.parts import part_job, parts, pooled
+from fedhv.runs.baselines.scores import mean_score
+from fedhv.runs.defaults import BASELINES
 from fedhv.runs.resolve import resolve, setting_of
 
 CHANGES = ["federation.participants=2", "training.rounds=3", "training.local_steps=4", "training.batch_size=5"]
@@ -170,10 +164,10 @@ def test_stacked_baselines_are_those_of_the_sequential_engine(tmp_path):
 
 
 def test_an_interrupted_baseline_continues_with_the_parts_that_are_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(fedhv.runs.baselines, "AT_A_TIME", 1)
+    monkeypatch.setattr(fedhv.runs.baselines.executing, "AT_A_TIME", 1)
     whole = study(tmp_path / "whole", ["local"], engine="sequential")
     executed = []
-    before = fedhv.runs.baselines.execute_together
+    before = fedhv.runs.baselines.executing.execute_together
 
     def counted(jobs, *more):
         executed.extend(job.part for job in jobs)
@@ -181,7 +175,7 @@ def test_an_interrupted_baseline_continues_with_the_parts_that_are_left(tmp_path
             raise Interrupted("now")
         return before(jobs, *more)
 
-    monkeypatch.setattr(fedhv.runs.baselines, "execute_together", counted)
+    monkeypatch.setattr(fedhv.runs.baselines.executing, "execute_together", counted)
     with pytest.raises(Interrupted):
         study(tmp_path / "broken", ["local"], engine="sequential")
     again = study(tmp_path / "broken", ["local"], engine="sequential")

@@ -19,9 +19,10 @@ from waiting import HANG
 import fedhv.runs.cluster
 from fedhv import InputError, compare
 from fedhv.runs.cluster import Parcel, _parcel, on_ray, pack, play, unpack
-from fedhv.runs.job import Interrupted
-from fedhv.runs.study import StudyFailed, StudyRun
+from fedhv.runs.study import StudyFailed
+from fedhv.runs.study_run import StudyRun
 from fedhv.simulation.observer import Observer
+from fedhv.support.errors import Interrupted
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[ray]'")
 

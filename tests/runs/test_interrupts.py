@@ -13,11 +13,13 @@ from observers import Watch
 from problems import everything_random
 from runs_on_disk import contents, records
 
-import fedhv.runs.job
+import fedhv.runs.saving
+import fedhv.runs.together
 from fedhv import FedHV, FedHVError, compare, run
 from fedhv.engines import Engine, Sequential, Stacked
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
-from fedhv.runs.job import Execution, Interrupted
+from fedhv.runs.execution import Execution
+from fedhv.support.errors import Interrupted
 from fedhv.support.signals import deferred_signals
 
 SMALL = ["training.batch_size=4", "training.local_steps=2"]
@@ -175,7 +177,7 @@ def test_a_run_stops_after_the_round_that_ctrl_c_came_in(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("like_a_gpu")
 def test_a_program_that_ends_in_its_own_way_finds_everything_saved(monkeypatch, tmp_path):
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     signal.signal(signal.SIGINT, lambda number, frame: sys.exit(7))
     pressed_in(3, monkeypatch)
     with pytest.raises(SystemExit):
@@ -252,9 +254,9 @@ def test_runs_that_are_played_together_stop_together(monkeypatch, setting_file, 
 
 def test_another_ctrl_c_before_saving_has_begun_is_not_the_end(monkeypatch, tmp_path):
     """A second signal a moment after the first, as some programs send it."""
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     pressed_in(3, monkeypatch)
-    save, begun = fedhv.runs.job._save, []
+    save, begun = fedhv.runs.together._save, []
 
     def interrupted_once(executions):
         begun.append(True)
@@ -262,18 +264,18 @@ def test_another_ctrl_c_before_saving_has_begun_is_not_the_end(monkeypatch, tmp_
             raise KeyboardInterrupt
         save(executions)
 
-    monkeypatch.setattr(fedhv.runs.job, "_save", interrupted_once)
+    monkeypatch.setattr(fedhv.runs.together, "_save", interrupted_once)
     with pytest.raises(Interrupted, match="Stopped after round"):
         play(tmp_path)
     assert (tmp_path / CHECKPOINT).exists()
 
 
 def test_a_run_that_cannot_be_saved_does_not_keep_others_from_it(monkeypatch, setting_file, tmp_path):
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     save = Execution.save
 
     def full_disk(self):
-        if self.job.seed == 1 and self.done > self._saved:
+        if self.job.seed == 1 and self.done > self.saving.saved:
             raise FedHVError("The disk is full.")
         save(self)
 
@@ -287,8 +289,8 @@ def test_a_run_that_cannot_be_saved_does_not_keep_others_from_it(monkeypatch, se
 @pytest.mark.parametrize("interruptible", [True, False])
 def test_another_ctrl_c_does_not_end_saving(monkeypatch, tmp_path, interruptible):
     monkeypatch.setattr(Engine, "interruptible", interruptible)
-    monkeypatch.setattr(fedhv.runs.job, "PATIENCE", 0.0)
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
+    monkeypatch.setattr(fedhv.runs.together, "PATIENCE", 0.0)
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", 1000.0)
     save = Execution.save
 
     def impatiently(self):

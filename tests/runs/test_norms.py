@@ -8,7 +8,7 @@ from problems import TASKS, Normalised, examples
 from runs_on_disk import contents
 
 from fedhv import FedHV, Problem, run
-from fedhv.runs.job import Interrupted
+from fedhv.support.errors import Interrupted
 
 CHANGES = ["federation.participants=2", "training.batch_size=4", "training.local_steps=2"]
 

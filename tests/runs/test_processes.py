@@ -64,7 +64,7 @@ INTERRUPTED = """
 import multiprocessing, os, signal, sys, threading, time
 from functools import partial
 from fedhv.support.errors import InputError
-from fedhv.runs.job import Interrupted
+from fedhv.support.errors import Interrupted
 import fedhv.runs.processes
 from fedhv.runs.processes import in_processes
 

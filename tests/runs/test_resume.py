@@ -9,15 +9,16 @@ from problems import SETTING, everything_random
 from runs_on_disk import contents, records, save_every_round
 from waiting import HANG
 
-import fedhv.runs.job
+import fedhv.runs.saving
 from fedhv import FSMGDA, FedCMOO, FedHV, InputError, Method, State, Train, Uniform, compare, run
 from fedhv.engines import choose_engine
 from fedhv.runs.checkpoint import NAME as CHECKPOINT
 from fedhv.runs.checkpoint import PREVIOUS
 from fedhv.runs.history import NAME as HISTORY
-from fedhv.runs.job import Interrupted
+from fedhv.runs.job import Job
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.observer import Observer
+from fedhv.support.errors import Interrupted
 from fedhv.support.files import locked
 
 
@@ -105,7 +106,7 @@ def test_a_finished_calibration_is_not_repeated(tmp_path):
 def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(between, tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     play(METHODS["fedhv"], whole)
-    monkeypatch.setattr(fedhv.runs.job, "SECONDS_BETWEEN_CHECKPOINTS", between)
+    monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", between)
     with pytest.raises(ZeroDivisionError):
         play(METHODS["fedhv"], broken, Watch(4, error=ZeroDivisionError))
     assert (broken / CHECKPOINT).exists() == (between == 0)
@@ -133,10 +134,10 @@ def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(costs, ever
         rounds.append(checkpoint.round)
         save_checkpoint(folder, checkpoint)
 
-    save_checkpoint = fedhv.runs.job.save_checkpoint
-    monkeypatch.setattr(fedhv.runs.job, "save_checkpoint", slow)
-    monkeypatch.setattr(fedhv.runs.job.time, "monotonic", lambda: clock[0])
-    assert fedhv.runs.job.SHARE_OF_CHECKPOINTS == 0.02
+    save_checkpoint = fedhv.runs.saving.save_checkpoint
+    monkeypatch.setattr(fedhv.runs.saving, "save_checkpoint", slow)
+    monkeypatch.setattr(fedhv.runs.saving.time, "monotonic", lambda: clock[0])
+    assert fedhv.runs.saving.SHARE_OF_CHECKPOINTS == 0.02
     play(Uniform(), tmp_path / "run", Clock(), rounds=12)
     assert rounds == saved
 
@@ -282,7 +283,7 @@ def test_what_plays_jobs_locks_their_folders_before_it_writes(tmp_path):
     with pytest.raises(Interrupted):
         play(METHODS["uniform"], tmp_path, Watch(2))
     setting, problem = resolve(everything_random(), CHANGES, 6)
-    job = fedhv.runs.job.Job(setting, problem, METHODS["uniform"], 3, choose_engine("stacked", "cpu"), tmp_path)
+    job = Job(setting, problem, METHODS["uniform"], 3, choose_engine("stacked", "cpu"), tmp_path)
     before = (tmp_path / "config.toml").read_bytes()
     with locked(tmp_path), pytest.raises(InputError, match="Another process is using"):
         job.execute()

@@ -16,12 +16,12 @@ from waiting import HANG, wait_until
 from fedhv import FedHV, InputError, Uniform, compare, run
 from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.report.summaries import comparison_table, summary_table
-from fedhv.runs.job import Interrupted
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.study import StudyFailed
 from fedhv.runs.summary import Communication, Summary
 from fedhv.simulation.observer import Observer
 from fedhv.support import toml
+from fedhv.support.errors import Interrupted
 
 
 def times(folder):

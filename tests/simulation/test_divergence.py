@@ -13,11 +13,10 @@ from runs_on_disk import records
 from fedhv import FedHVError, Method, State, StudyFailed, Train, compare, run
 from fedhv.engines import Sequential
 from fedhv.runs.checkpoint import load_checkpoint
-from fedhv.runs.job import Interrupted
 from fedhv.simulation.divergence import check_step
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import initial_state
-from fedhv.support.errors import Diverged
+from fedhv.support.errors import Diverged, Interrupted
 
 
 @dataclass(frozen=True, kw_only=True)

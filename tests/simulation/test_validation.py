@@ -84,5 +84,5 @@ def test_small_cohorts_are_recorded_without_being_asked_for_and_change_no_number
         runs[0].history
     )
     assert all(torch.equal(value, runs[1].state_dict[name]) for name, value in runs[0].state_dict.items())
-    monkeypatch.setattr("fedhv.simulation.rounds.LISTED", 1)
+    monkeypatch.setattr("fedhv.simulation.plan.LISTED", 1)
     assert "cohort" not in fedhv.run(everything_random(), METHOD, override=OVERRIDE, seed=2).history[0]

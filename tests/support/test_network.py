@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fedhv.benchmarks.models import LeNet
-from fedhv.problem.parameters import Network, flatten
+from fedhv.problem.network import Network
+from fedhv.problem.parameters import flatten
 
 
 class Tied(nn.Module):

@@ -14,7 +14,7 @@ from problems import SETTING, benchmark
 from runs_on_disk import save_every_round
 from safetensors.torch import load_file, save_file
 
-import fedhv.problem.parameters
+import fedhv.problem.initial
 from fedhv import FedHVError, InputError, Problem
 from fedhv.paper.laboratory import Quadratics
 from fedhv.protocol.client import Client
@@ -95,7 +95,7 @@ def test_gradients_are_the_derivatives_of_the_mean_over_clients():
     sizes = [np.arange(10), np.arange(10, 40), np.arange(5)]  # of unequal size, and one example twice
     problem = Problem.divide(benchmark(), fedhv.Clients.of(sizes))
     look = Examiner(Client(problem))
-    theta = fedhv.problem.parameters.initial_model(problem.model, 0)
+    theta = fedhv.problem.initial.initial_model(problem.model, 0)
     gradients = look.task_gradients(theta)
     rng = np.random.default_rng(0)
     for _ in range(3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,27 +53,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def same_command(*more: str, without: str = "") -> str:
+def same_command(*more: str) -> str:
     """The current command line, with additional words if they are missing.
 
-    `--resume-from` is left out: a run that goes on does not go back again.
+    `--fresh` and `--resume-from` are left out: a run that goes on neither starts again nor goes back again.
     """
     typed: list[str] = []
     words = iter(sys.argv[1:])
     for word in words:
         if word == "--resume-from":
             next(words, None)
-        elif word != without and not word.startswith("--resume-from="):
+        elif word != "--fresh" and not word.startswith("--resume-from="):
             typed.append(word)
     return shlex.join(["fedhv", *typed, *(word for word in more if word not in typed)])
 
 
 @contextmanager
-def resumable(quiet: bool) -> Iterator[Observer]:
+def resumable(quiet: bool, wrap: Callable[[Observer], Observer] = lambda watch: watch) -> Iterator[Observer]:
     """An observer that shows progress. Ctrl-C ends with the command that continues."""
     from fedhv.report.progress import observer  # rich's bars are not needed by commands that show none
 
-    watch = observer(Console(stderr=True), quiet)
+    watch = wrap(observer(Console(stderr=True), quiet))
     try:
         yield watch
     except Interrupted as stop:

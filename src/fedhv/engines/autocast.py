@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from fedhv.problem.parameters import Network
+from fedhv.problem.network import Network
 from fedhv.problem.trees import Inputs
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from fedhv.engines.heap import give_memory_back, keep_freed_memory
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.engines.repeatable import Repeatable
+from fedhv.problem.devices import arithmetic_device
 from fedhv.problem.labels import holding, labels_at
 from fedhv.problem.metrics import lower_is_better, measure
-from fedhv.problem.parameters import arithmetic_device
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.tasks import check_score
 from fedhv.protocol.client import CHUNK, Client

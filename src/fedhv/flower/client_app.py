@@ -13,27 +13,14 @@ from torch import Tensor
 
 from fedhv.engines import choose_device
 from fedhv.engines.privacy import ReportPrivacy
+from fedhv.flower.hello import HELLO, Introduction, check_version, introduction
+from fedhv.flower.kept import load_memory, save_memory
 from fedhv.flower.limits import bounded
 from fedhv.flower.node import Node
 from fedhv.flower.policy import Policy
-from fedhv.flower.wire import (
-    CONFIG,
-    EXCHANGE,
-    HELLO,
-    TRAIN,
-    Introduction,
-    Malformed,
-    answering,
-    check_version,
-    decode_cohort,
-    decode_request,
-    encode_reply,
-    expects_counts,
-    introduction,
-    load_memory,
-    save_memory,
-)
-from fedhv.problem.parameters import initial_model
+from fedhv.flower.records import CONFIG, Malformed
+from fedhv.flower.wire import EXCHANGE, TRAIN, answering, decode_cohort, decode_request, encode_reply, expects_counts
+from fedhv.problem.initial import initial_model
 from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.client import Client

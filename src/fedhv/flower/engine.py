@@ -19,17 +19,18 @@ from fedhv.engines.base import Engine
 from fedhv.engines.choosing import AnyPlan
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.exchange import Quorum, exchange, reason
+from fedhv.flower.records import Malformed
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.status import check_stop
-from fedhv.flower.wire import Malformed, check_answer, decode_reply, encode_request, message_type, serialised_bytes
+from fedhv.flower.wire import check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic
 from fedhv.protocol.travelling import arriving, leaving
+from fedhv.simulation.plan import Plan
 from fedhv.simulation.record import bytes_sent
-from fedhv.simulation.rounds import Plan
 from fedhv.support import toml
 
 OUTLIER = 10.0

@@ -12,8 +12,9 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fedhv.flower.exchange import reason
+from fedhv.flower.hello import HELLO, decode_introduction, hello
 from fedhv.flower.mailbox import Mailbox
-from fedhv.flower.wire import HELLO, Malformed, decode_introduction, hello
+from fedhv.flower.records import Malformed
 from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.screening import TooFewReplies

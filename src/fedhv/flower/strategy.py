@@ -21,20 +21,22 @@ from fedhv.flower.engine import over_flower, quorum_of
 from fedhv.flower.exchange import FrequentPolling
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
+from fedhv.flower.records import model_of, model_record
 from fedhv.flower.roster import Patience
 from fedhv.flower.status import STOP
-from fedhv.flower.wire import model_of, model_record
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.config import Setting, override_setting
-from fedhv.runs.job import Execution, Job
+from fedhv.runs.execution import Execution
+from fedhv.runs.job import Job
 from fedhv.runs.resolve import setting_of, with_policy
 from fedhv.simulation.divergence import check_explosion
+from fedhv.simulation.events import Assess, Event, FinishedRound
+from fedhv.simulation.loop import evaluated, rounds
 from fedhv.simulation.observer import Observer
-from fedhv.simulation.rounds import Assess, Event, FinishedRound, evaluated, rounds
 from fedhv.support.errors import FedHVError, InputError, diverged
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]

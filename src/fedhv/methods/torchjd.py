@@ -74,15 +74,8 @@ class TorchJDRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnUpdates(TorchJDRule, Method):
-    """An aggregator on the mean task updates: m local trajectories and m uploads, as FSMGDA.
-
-    The aggregator receives the mean task gradients along the local trajectories, J = −U/(η_ℓ K). If it combines the
-    rows by weights, the heads move by the same weights; otherwise a head moves by 1/m. The length of the result is
-    TorchJD's: that of a sum for some rules and of a mean for others. Choose `server_lr` accordingly.
-    """
-
-    rates_of: ClassVar[str] = "fsmgda"
+class OnMatrix(TorchJDRule, Method):
+    """A rule on a matrix with a row for every task; it may take preferences."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,6 +86,18 @@ class OnUpdates(TorchJDRule, Method):
         """Reject hyper-parameters that do not fit this number of tasks."""
         check_number(self.label, getattr(self, "preferences", None), tasks)
         self.try_on(torch.eye(tasks, dtype=torch.float64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnUpdates(OnMatrix):
+    """An aggregator on the mean task updates: m local trajectories and m uploads, as FSMGDA.
+
+    The aggregator receives the mean task gradients along the local trajectories, J = −U/(η_ℓ K). If it combines the
+    rows by weights, the heads move by the same weights; otherwise a head moves by 1/m. The length of the result is
+    TorchJD's: that of a sum for some rules and of a mean for others. Choose `server_lr` accordingly.
+    """
+
+    rates_of: ClassVar[str] = "fsmgda"
 
     def round(self, state: State) -> Conversation:
         """One round: a step along the aggregate of the task updates."""
@@ -121,7 +126,7 @@ class OnUpdates(TorchJDRule, Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnGram(TorchJDRule, FedCMOO):
+class OnGram(OnMatrix, FedCMOO):
     """A weighting on the Gram matrix of task gradients that FedCMOO estimates, with FedCMOO's exchanges.
 
     The matrix is scaled to a mean diagonal of one and made positive semidefinite. Negative weights become zero, and the
@@ -135,16 +140,6 @@ class OnGram(TorchJDRule, FedCMOO):
 
     iterations: int = field(default=1, init=False)
     step_size: float = field(default=1.0, init=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if hasattr(self, "preferences"):
-            object.__setattr__(self, "preferences", checked_preferences(self.label, self.preferences))
-
-    def check(self, tasks: int) -> None:
-        """Reject hyper-parameters that do not fit this number of tasks."""
-        check_number(self.label, getattr(self, "preferences", None), tasks)
-        self.try_on(torch.eye(tasks, dtype=torch.float64))
 
     def _weights(self, gram: np.ndarray, terms: GramTermReplies, before: np.ndarray) -> np.ndarray:
         """FedCMOO leaves out tasks that no client of the cohort has; the preferences leave them out as well."""

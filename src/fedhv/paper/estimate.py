@@ -29,8 +29,8 @@ from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.requests import Train
 from fedhv.runs.config import Setting, load_setting, setting_from_tables
 from fedhv.runs.history import read_history
-from fedhv.runs.job import one_thread
 from fedhv.runs.record import CONFIG, read_run
+from fedhv.runs.threads import one_thread
 from fedhv.simulation.rounds import initial_state
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError

@@ -9,39 +9,16 @@ vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedhv.problem.dropout import Draws
 from fedhv.problem.norm_policy import Norm
-from fedhv.problem.norms import AveragedNorm, apply_norm, norm_note
-from fedhv.problem.pooling import with_fast_pooling
-from fedhv.problem.trees import Inputs, arguments, tree_map
+from fedhv.problem.norms import AveragedNorm
 from fedhv.support.errors import InputError
-
-ModuleSlot = tuple[dict[str, Any], str]
-"""A module's dictionary of parameters and a name in it. During a call it contains a view of θ."""
-
-
-FLOAT32_ONLY = ("mps",)
-"""Devices without double precision."""
-
-
-def arithmetic_device(device: torch.device | str) -> torch.device:
-    """Where vectors, sums and examples are, for models that are computed on a device."""
-    device = torch.device(device)
-    return torch.device("cpu") if device.type in FLOAT32_ONLY else device
-
-
-def moved(inputs: Inputs, device: torch.device) -> Inputs:
-    """Inputs or outputs on another device."""
-    return tree_map(lambda leaf: leaf.to(device), inputs)
 
 
 @dataclass(frozen=True)
@@ -73,7 +50,7 @@ class Layout:
     @classmethod
     def of(cls, module: nn.Module, tasks: int, heads: Sequence[str] | None = None) -> Layout:
         """Read the layout off a module."""
-        parameters: dict[str, Tensor] = dict(_trained(module))
+        parameters: dict[str, Tensor] = dict(trained_entries(module))
         if heads is None:
             modules = getattr(module, "heads", None)
             split = isinstance(modules, nn.ModuleList) and len(modules) == tasks
@@ -90,7 +67,7 @@ class Layout:
         owners = [next((i for i, p in enumerate(heads) if _within(name, p)), -1) for name in parameters]
         if parameters and -1 not in owners:
             raise InputError(f"Parameter `heads` should leave parameters to share. Found none outside {list(heads)}.")
-        if not (running := _statistics(module)):
+        if not (running := running_statistics(module)):
             return cls(tuple(parameters), tuple(p.shape for p in parameters.values()), tuple(owners), tasks)
         # The examples of all tasks pass through a layer, also in a head, so its statistics belong to no task.
         owners += [-1] * len(running)
@@ -193,28 +170,29 @@ class Layout:
 
 def flatten(module: nn.Module) -> Tensor:
     """θ from a module's parameters."""
-    entries = _trained(module) | _statistics(module)
+    entries = trained_entries(module) | running_statistics(module)
     return torch.cat([each.detach().reshape(-1).float() for each in entries.values()])
 
 
-def _trained(module: nn.Module) -> dict[str, Tensor]:
+def trained_entries(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are entries of θ."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def _norms(module: nn.Module) -> dict[str, AveragedNorm]:
+def norm_layers(module: nn.Module) -> dict[str, AveragedNorm]:
     """The layers whose statistics are entries of θ."""
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, AveragedNorm)}
 
 
-def _statistics(module: nn.Module) -> dict[str, Tensor]:
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
     """The running statistics that are entries of θ, in the order of `AveragedNorm.statistics`."""
     names = ("running_mean", "running_var")
-    return {_join(where, name): getattr(layer, name) for where, layer in _norms(module).items() for name in names}
+    return {_join(where, name): getattr(layer, name) for where, layer in norm_layers(module).items() for name in names}
 
 
 def _residents(module: nn.Module) -> list[str]:
     """The layers that stay with the clients."""
-    return [name for name, layer in _norms(module).items() if layer.resident]
+    return [name for name, layer in norm_layers(module).items() if layer.resident]
 
 
 def _join(prefix: str, name: str) -> str:
@@ -223,135 +201,3 @@ def _join(prefix: str, name: str) -> str:
 
 def _within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
-
-
-class Network:
-    """A module as a function of the flat parameter vector: `network(theta, inputs, training=…)`."""
-
-    def __init__(
-        self,
-        factory: Callable[[], nn.Module],
-        tasks: int,
-        heads: Sequence[str] | None,
-        device: torch.device | str,
-        norm: Norm = "refuse",
-    ) -> None:
-        # Random buffers and frozen layers of the factory are the same in every run, process and node.
-        module = make_model(factory, 0)
-        if not isinstance(module, nn.Module):
-            raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
-        note = norm_note(norm, apply_norm(module, norm))
-        self.notes = [] if note is None else [note]
-        """What the user should know about how the model is changed."""
-        for name, parameter in module.named_parameters():
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise InputError(
-                    f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
-                )
-        self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
-        # Apple's GPU has no double precision, which sums over examples need: it computes only the model's passes.
-        self._away = torch.device(device) if torch.device(device).type in FLOAT32_ONLY else None
-        self._draws: bool | None = None
-        self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
-        if self.layout.d == 0:
-            raise InputError("The model should have parameters to train. Found none.")
-
-    @property
-    def module(self) -> nn.Module:
-        """The module. It may be replaced by another one with the same parameters."""
-        return self._module
-
-    @module.setter
-    def module(self, module: nn.Module) -> None:
-        self._module, self._places, self._norms = module, _places(module), list(_norms(module).values())
-
-    def __call__(
-        self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
-    ) -> list[Tensor]:
-        """The m outputs of the model with parameters θ; a tuple's parts are its arguments, a dict's its keywords.
-
-        `key` fixes the random draws of this pass.
-        """
-        if self.module.training != training:
-            self.module.train(training)
-        for layer in self._norms:
-            layer.fresh = None
-        if self._away is not None:
-            theta, inputs = theta.to(self._away), moved(inputs, self._away)
-        parameters = self.layout.unflatten(theta)
-        # If a model draws nothing in its first training pass, later calls are not intercepted; that saves a tenth of a
-        # small step.
-        draws = None if key is None or self._draws is False else Draws(key)
-        with nullcontext() if draws is None else draws:
-            if torch.compiler.is_compiling():
-                outputs = torch.func.functional_call(self.module, parameters, *arguments(inputs))
-            else:
-                outputs = self._call(parameters, inputs)
-        if draws is not None and training:
-            self._draws = draws.count > 0
-        if isinstance(outputs, Tensor):
-            outputs = [outputs]
-        if not isinstance(outputs, list | tuple):
-            kind = type(outputs).__name__
-            raise InputError(f"The model should return a list of outputs, one per task. Found {kind}.")
-        if len(outputs) != self.layout.tasks:
-            raise InputError(
-                f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."
-            )
-        return list(outputs) if self._away is None else [moved(each, torch.device("cpu")) for each in outputs]
-
-    def statistics(self) -> Tensor:
-        """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
-        found = torch.cat([each for layer in self._norms for each in layer.statistics()])
-        return found if self._away is None else found.cpu()
-
-    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
-        """The module's state dict with the values of θ. A parameter that several modules share has several names."""
-        values = self.layout.unflatten(theta)
-        names = {parameter: name for name, parameter in self.module.named_parameters()}
-        everywhere = self.module.named_parameters(remove_duplicate=False)
-        named = {name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values}
-        running = self.module.named_buffers(remove_duplicate=False)
-        own = {buffer: name for name, buffer in self.module.named_buffers()}
-        named |= {name: values[own[buffer]] for name, buffer in running if own[buffer] in values}
-        return self.module.state_dict() | named
-
-    def _call(self, parameters: dict[str, Tensor], inputs: Inputs) -> Any:
-        """As `functional_call`, without repeated lookups, which take an eighth of a small model's step."""
-        positional, named = arguments(inputs)
-        own = [(slots, name, slots[name]) for places in self._places.values() for slots, name in places]
-        try:
-            for whole, value in parameters.items():
-                for slots, name in self._places[whole]:
-                    slots[name] = value
-            return self.module(*positional, **named)
-        finally:
-            for slots, name, parameter in own:
-                slots[name] = parameter
-
-
-def _places(module: nn.Module) -> dict[str, list[ModuleSlot]]:
-    """For every entry of θ where its module keeps it: in several places, where modules share it."""
-    names = {entry: name for name, entry in (_trained(module) | _statistics(module)).items()}
-    found: dict[str, list[ModuleSlot]] = {name: [] for name in names.values()}
-    for owner in module.modules():
-        for table in (owner._parameters, owner._buffers):
-            for name, entry in table.items():
-                if entry is not None and entry in names:
-                    found[names[entry]].append((table, name))
-    return found
-
-
-def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "refuse") -> Tensor:
-    """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
-    module = make_model(factory, seed)
-    if norm != "refuse":
-        apply_norm(module, norm)
-    return flatten(module)
-
-
-def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A model from the factory, seeded; torch's generator is restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return factory()

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.counter import keys
+from fedhv.problem.devices import arithmetic_device
 from fedhv.problem.labels import Holding, example_losses, example_scores, holding, label_counts, labels_at
 from fedhv.problem.metrics import main_metric
-from fedhv.problem.parameters import Network, arithmetic_device
+from fedhv.problem.network import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.problem.trees import tree_map

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedhv.problem.initial import initial_model
 from fedhv.problem.labels import label_counts
-from fedhv.problem.parameters import initial_model
 from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.client import CHUNK, Client

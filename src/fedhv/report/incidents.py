@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fedhv.runs.summary import reason_kind
+from fedhv.runs.summarise import reason_kind
 from fedhv.simulation.record import Round
 
 

@@ -13,7 +13,10 @@ from fedhv.engines import Choice
 from fedhv.methods import Uniform
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.runs.baselines import Part, Pooled, combined, execute_parts, part_job, parts, pooled
+from fedhv.runs.baselines.executing import execute_parts
+from fedhv.runs.baselines.methods import Pooled
+from fedhv.runs.baselines.parts import Part, part_job, parts, pooled
+from fedhv.runs.baselines.scores import combined
 from fedhv.runs.config import Setting
 from fedhv.runs.folder import open_folder
 from fedhv.runs.history import Following, History

@@ -25,10 +25,12 @@ from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call
 from fedhv.runs.config import Setting
-from fedhv.runs.job import one_thread
 from fedhv.runs.resolve import resolve
-from fedhv.simulation.rounds import Event, Plan, initial_state, simulate_together
-from fedhv.simulation.rounds import rounds as rounds_of_run
+from fedhv.runs.threads import one_thread
+from fedhv.simulation.events import Event
+from fedhv.simulation.loop import rounds as rounds_of_run
+from fedhv.simulation.plan import Plan
+from fedhv.simulation.rounds import initial_state, simulate_together
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.memory import held_memory
 from fedhv.support.pool import Pool, can_fork

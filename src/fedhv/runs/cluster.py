@@ -24,7 +24,7 @@ from fedhv.support.files import make_folder, write_atomic
 
 if TYPE_CHECKING:
     from fedhv.runs.baseline_run import BaselineRun
-    from fedhv.runs.study import StudyRun as MethodRun
+    from fedhv.runs.study_run import StudyRun as MethodRun
 
     StudyRun: TypeAlias = MethodRun | BaselineRun
 

@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING, Any
 from fedhv.methods import METHODS, make_method, method_class, method_place
 from fedhv.protocol.faults import NO_FAULTS, Faults
 from fedhv.runs.defaults import BASELINES
-from fedhv.runs.sections import (
-    Calibration,
-    Evaluating,
-    FederationSettings,
-    Recording,
-    ServerSettings,
-    Training,
-)
+from fedhv.runs.federation import FederationSettings
+from fedhv.runs.sections import Calibration, Evaluating, Recording, ServerSettings
+from fedhv.runs.training import Training
 from fedhv.support import toml
 from fedhv.support.declared import declared
 from fedhv.support.errors import InputError, unknown
@@ -31,7 +26,7 @@ from fedhv.support.numbers import as_seed, is_number
 # A setting can be read and shown without PyTorch; other modules are imported where they are used.
 if TYPE_CHECKING:
     from fedhv.methods import Method
-    from fedhv.simulation.rounds import Plan
+    from fedhv.simulation.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ class Setting:
 
     def plan(self, method: Method, seed: int, rounds: int | None = None) -> Plan:
         """The plan of a run of this method."""
-        from fedhv.simulation.rounds import Plan
+        from fedhv.simulation.plan import Plan
 
         t = self.training
         return Plan(

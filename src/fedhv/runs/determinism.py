@@ -17,9 +17,9 @@ from fedhv.methods.base import with_reference
 from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import Setting, override_setting
-from fedhv.runs.job import one_thread
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
+from fedhv.runs.threads import one_thread
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import simulate
 from fedhv.support.errors import FedHVError

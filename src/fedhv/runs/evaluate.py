@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.engines import choose_engine
+from fedhv.problem.initial import initial_model
 from fedhv.problem.joining import as_examples
 from fedhv.problem.missing import whole_classes
-from fedhv.problem.parameters import initial_model
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.runs.job import one_thread
 from fedhv.runs.model import Source, as_run, benchmark_of
 from fedhv.runs.record import Run
+from fedhv.runs.threads import one_thread
 from fedhv.support.errors import InputError
 from fedhv.support.imports import import_object
 

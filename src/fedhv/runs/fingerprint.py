@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedhv.methods.base import Method
-from fedhv.problem.parameters import Network
+from fedhv.problem.network import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.stored import CHECKED, Collated, Joined, Rows, Stored
 from fedhv.problem.tasks import Task

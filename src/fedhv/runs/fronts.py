@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,9 +99,7 @@ def preference_points(points: int, tasks: int) -> list[tuple[float, ...]]:
     return found
 
 
-def check_points(points: int, seeds: Sequence[int]) -> None:
+def check_points(points: int) -> None:
     """Reject a front of fewer than two points."""
     if points < 2:
         raise InputError(f"A front should have at least 2 points. Found {points}.")
-    if len(set(seeds)) < len(seeds) or not seeds:
-        raise InputError(f"`seeds` should name at least one, and none twice. Found {list(seeds)}.")

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from fedhv.benchmarks import load_benchmark
+from fedhv.problem.initial import make_model
 from fedhv.problem.norm_policy import NORMS, Norm
 from fedhv.problem.norms import apply_norm
-from fedhv.problem.parameters import make_model
 from fedhv.problem.problem import Benchmark
 from fedhv.runs.record import Run, read_run
 from fedhv.support.errors import InputError

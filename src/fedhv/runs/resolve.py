@@ -15,8 +15,9 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.protocol.scales import with_scales
 from fedhv.runs.config import Setting, load_setting, override_setting
+from fedhv.runs.federation import FederationSettings
 from fedhv.runs.reference import Provenance, Reference, read_reference
-from fedhv.runs.sections import FederationSettings, Training
+from fedhv.runs.training import Training
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.pool import stop_in_import
 

@@ -1,4 +1,4 @@
-"""The tables of a setting as frozen dataclasses, with checks: federation, training, evaluation, calibration, server."""
+"""Tables of a setting as frozen dataclasses, with checks: evaluation, calibration, server, record."""
 
 from __future__ import annotations
 
@@ -8,190 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedhv.methods.parts.server import ServerOptimiser
-from fedhv.problem.norm_policy import Norm, check_norm
-from fedhv.protocol.local import LocalTraining, Schedule
 from fedhv.protocol.screening import Screening
-from fedhv.support.errors import InputError, unknown
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import check_at_least
 
-# A setting can be read and shown without PyTorch; other modules are imported where they are used.
-if TYPE_CHECKING:
-    import numpy as np
-
+if TYPE_CHECKING:  # a setting can be read and shown without PyTorch
     from fedhv.methods import Method
-    from fedhv.problem.problem import Benchmark, Clients
-
-
-@dataclass(frozen=True)
-class FederationSettings:
-    """The clients and the partition of examples.
-
-    Attributes:
-        clients: N; left out where the benchmark brings its clients, as `tox21` and `star` do.
-        participants: M of them take part in each round.
-        samples_per_client: One number for all, or a list with one number for every client; left out with `clients`.
-        partition: "dirichlet" over label strata, or "iid".
-        alpha: The Dirichlet concentration.
-        strata: "all" labels together, the "first" label alone, or a list of label columns by name.
-        seed: Of the partition, apart from the seeds of runs.
-        average: How much each client counts in means of updates and reports: all alike ("clients"), by its "examples",
-            or by its "labels".
-        select: How cohorts are drawn: "uniform", or in proportion to the clients' "size".
-        missing: The share of training labels that are hidden, for studies of missing labels.
-        missing_by: Hide every "label" by itself, or all that a client has of a "task".
-        validation: The share of its examples that every client holds out and evaluates models on; 0 for none.
-    """
-
-    clients: int | None
-    participants: int
-    samples_per_client: int | tuple[int, ...] | None
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
-    alpha: float = 0.3
-    strata: Literal["all", "first"] | tuple[str, ...] = "all"
-    seed: int = 10
-    average: Literal["clients", "examples", "labels"] = "clients"
-    select: Literal["uniform", "size"] = "uniform"
-    missing: float = 0.0
-    missing_by: Literal["label", "task"] = "label"
-    validation: float = 0.0
-
-    def __post_init__(self) -> None:
-        _at_least(1, self, "federation", "participants", *(["clients"] if self.clients is not None else []))
-        _at_least(0, self, "federation", "seed")
-        if self.clients is not None and self.participants > self.clients:
-            raise InputError(
-                f"`federation.participants` (M) should be at most `federation.clients` (N = {self.clients}). "
-                f"Found M = {self.participants}."
-            )
-        if isinstance(self.samples_per_client, tuple) and len(self.samples_per_client) != self.clients:
-            raise InputError(
-                f"`federation.samples_per_client` should be one number, or {self.clients} of them. "
-                f"Found {len(self.samples_per_client)}."
-            )
-        if self.strata == () and self.partition == "dirichlet":
-            raise InputError(
-                "`federation.strata` should name at least one label column for a Dirichlet partition. Found none; "
-                'use `partition = "iid"` for one without labels.'
-            )
-        if not 0 < self.alpha < math.inf:
-            raise InputError(f"`federation.alpha` should be positive. Found {self.alpha}.")
-        if self.average not in ("clients", "examples", "labels"):
-            raise InputError(
-                f"`federation.average` should be 'clients', 'examples' or 'labels'. Found '{self.average}'."
-            )
-        if self.select not in ("uniform", "size"):
-            raise InputError(f"`federation.select` should be 'uniform' or 'size'. Found '{self.select}'.")
-        if not 0 <= self.missing < 1:
-            raise InputError(f"`federation.missing` should be in [0, 1). Found {self.missing}.")
-        if not 0 <= self.validation < 1:
-            raise InputError(f"`federation.validation` should be in [0, 1). Found {self.validation}.")
-        if self.missing_by not in ("label", "task"):
-            raise InputError(f"`federation.missing_by` should be 'label' or 'task'. Found '{self.missing_by}'.")
-
-    def divide(self, benchmark: Benchmark) -> Clients:
-        """The clients' index lists: those that a benchmark brings, or a partition of its examples."""
-        from fedhv.problem.problem import Problem
-
-        if isinstance(benchmark, Problem):
-            self._refuse_ignored(benchmark.name)
-            return benchmark.clients
-        return self._partition(benchmark)
-
-    def _refuse_ignored(self, benchmark: str) -> None:
-        """Keys that say how to divide examples which are divided already."""
-        defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        for name in ("clients", "samples_per_client", "partition", "alpha", "strata"):
-            default = None if defaults[name] is dataclasses.MISSING else defaults[name]
-            if getattr(self, name) != default:
-                raise InputError(
-                    f"Benchmark '{benchmark}' brings its clients: `federation.{name}` changes nothing. Leave it out."
-                )
-
-    def _partition(self, benchmark: Benchmark) -> Clients:
-        from fedhv.problem.partition import partition
-
-        sizes = self.sizes(benchmark.name)
-        columns = [] if self.partition == "iid" else strata_columns(benchmark, self.strata)
-        return partition(sizes, len(benchmark.train), columns, self.alpha, self.seed)
-
-    def sizes(self, benchmark: str) -> np.ndarray:
-        """How many examples each client gets."""
-        import numpy as np
-
-        clients, given = self.clients, self.samples_per_client
-        for name, value in (("clients", clients), ("samples_per_client", given)):
-            if value is None:
-                raise InputError(f"The key `federation.{name}` is missing: benchmark '{benchmark}' brings no clients.")
-        return np.full(clients, given) if isinstance(given, int) else np.asarray(given)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Training:
-    """The local training of all methods.
-
-    Attributes:
-        rounds: T.
-        batch_size: b, the examples of a minibatch.
-        local_steps: K, the steps that a client makes in a round.
-        momentum: The momentum of SGD.
-        sampling: "epochs" (shuffled, an incomplete last minibatch dropped, reshuffled until K steps are done) or
-            "replacement" (every minibatch is drawn independently, as in the theory).
-        local_epochs: Passes over a client's examples instead of `local_steps`.
-        optimiser: The clients' optimiser: "sgd", "adam" or "adamw".
-        nesterov: Whether SGD uses Nesterov momentum.
-        weight_decay: λ of the clients' optimiser.
-        betas: Of Adam.
-        epsilon: Of Adam.
-        clip: The largest norm of a client's gradient; larger ones are scaled down.
-        keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh.
-        schedule: How the clients' learning rate changes over the rounds.
-        norm: What becomes of the model's BatchNorm layers: "refuse", "frozen", "local", "average" or "group".
-        scale: The unit of the tasks' losses: "none" leaves them as they are; with "initial" each is measured in units
-            of its mean at the initial model.
-    """
-
-    rounds: int
-    batch_size: int
-    local_steps: int
-    momentum: float = 0.0
-    sampling: Literal["epochs", "replacement"] = "epochs"
-    local_epochs: int | None = None
-    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    betas: tuple[float, ...] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    clip: float | None = None
-    keep_state: bool = False
-    schedule: Schedule = field(default_factory=Schedule)
-    norm: Norm = "refuse"
-    scale: Literal["none", "initial"] = "none"
-
-    def __post_init__(self) -> None:
-        check_norm("training.norm", self.norm)
-        if self.scale not in ("none", "initial"):
-            raise InputError(f"`training.scale` should be 'none' or 'initial'. Found '{self.scale}'.")
-        _at_least(1, self, "training", "rounds", "batch_size", "local_steps")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"`training.momentum` should be in [0, 1). Found {self.momentum}.")
-        self.local(0.1)  # invalid values raise an error here, not when a run starts
-
-    def local(self, learning_rate: float) -> LocalTraining:
-        """The local training with this learning rate."""
-        return LocalTraining(
-            steps=self.local_steps,
-            batch_size=self.batch_size,
-            learning_rate=learning_rate,
-            momentum=self.momentum,
-            sampling=self.sampling,
-            epochs=self.local_epochs,
-            optimiser=self.optimiser,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-            betas=self.betas,
-            epsilon=self.epsilon,
-            clip=self.clip,
-            keep_state=self.keep_state,
-        )
 
 
 @dataclass(frozen=True)
@@ -222,7 +44,7 @@ class Evaluating:
         return self.keep == "best" or self.patience > 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "evaluation", "every", "patience")
+        check_at_least(0, self, "evaluation", "every", "patience")
         if self.keep not in ("last", "best"):
             raise InputError(f"`evaluation.keep` should be 'last' or 'best'. Found '{self.keep}'.")
         if self.selects and self.every == 0:
@@ -256,7 +78,7 @@ class Calibration:
     setting: str | None = None
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "calibration", "rounds")
+        check_at_least(1, self, "calibration", "rounds")
         if not 0 < self.margin < math.inf:
             raise InputError(f"`calibration.margin` should be positive. Found {self.margin}.")
         if not self.seeds or min(self.seeds) < 0:
@@ -316,30 +138,4 @@ class Recording:
 
     def __post_init__(self) -> None:
         if self.checkpoints is not None:
-            _at_least(0, self, "record", "checkpoints")
-
-
-def strata_columns(benchmark: Benchmark, strata: str | tuple[str, ...]) -> list[np.ndarray]:
-    """The label columns whose combinations are the strata of a partition."""
-    columns = dict(benchmark.strata)
-    if not columns:
-        for i, task in enumerate(benchmark.tasks):
-            targets = benchmark.train.labels(i)
-            if targets.ndim == 1:
-                columns[task.name] = targets
-            else:
-                columns |= {f"{task.name}.{j}": targets[:, j] for j in range(targets.shape[1])}
-    if strata == "all":
-        return list(columns.values())
-    if strata == "first":
-        return list(columns.values())[:1]
-    for name in strata:
-        if name not in columns:
-            raise unknown("label column in `federation.strata`", name, columns)
-    return [columns[name] for name in strata]
-
-
-def _at_least(least: int, owner: Any, section: str, *names: str) -> None:
-    for name in names:
-        if getattr(owner, name) < least:
-            raise InputError(f"`{section}.{name}` should be at least {least}. Found {getattr(owner, name)}.")
+            check_at_least(0, self, "record", "checkpoints")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,71 +13,27 @@ from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
-from fedhv.runs.baselines import Pooled, baseline_method, pooled
+from fedhv.runs.baselines.methods import baseline_method
 from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
-from fedhv.runs.cluster import check_ray, on_ray
+from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
+from fedhv.runs.executors import one_by_one, together
 from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_run
 from fedhv.runs.history import Following
-from fedhv.runs.job import Execution, Job, execute_together
-from fedhv.runs.prepare import prepare
+from fedhv.runs.job import Job
 from fedhv.runs.processes import in_processes
 from fedhv.runs.record import REFERENCE, SUMMARY, Run, read_run, read_summary
 from fedhv.runs.reference import Reference, read_reference
-from fedhv.runs.resolve import resolve
-from fedhv.runs.summary import Summary
+from fedhv.runs.study_run import Outcome, StudyRun
 from fedhv.runs.variants import Variant, as_variants
 from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
-from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
+from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.files import make_folder
 
 CALIBRATION = "calibration"
 """The folder of the runs behind a study's reference."""
-
-
-@dataclass(frozen=True)
-class StudyRun:
-    """One run of a study, as it can be sent to another process.
-
-    `name` is the variant's, and `until` the round after which the run pauses, if it is not to be finished.
-    """
-
-    setting: Setting
-    method: Method
-    seed: int
-    folder: Path
-    reference: Reference | None
-    choice: Choice
-    data: str | None
-    init: Any = None
-    name: str = ""
-    until: int | None = None
-
-    @property
-    def label(self) -> str:
-        """The label in progress."""
-        return f"{self.name or self.method.label} seed {self.seed}"
-
-    def job(self, problem: Problem) -> Job:
-        """The job that this run is."""
-        job = Job(self.setting, problem, self.method, self.seed, self.choice, self.folder, self.reference)
-        job.open(resume=True)
-        return job
-
-    def __call__(self, problem: Problem | None = None, observer: Observer | None = None) -> Summary:
-        """Run, resume, or read the run in its folder."""
-        observer = observer or Observer()
-        if problem is None:
-            _, problem = resolve(self.setting, data=self.data, init=self.init)
-        ready = prepare(self.job(problem), observer, self.data)
-        run = ready if isinstance(ready, Run) else ready.execute(observer, self.until)
-        return run.summary
-
-
-Outcome = Summary | FedHVError
-"""The summary of a run, or the error that ended it."""
 
 
 class StudyFailed(FedHVError):
@@ -87,18 +43,6 @@ class StudyFailed(FedHVError):
         reasons = " ".join(str(failure) for failure in failures)
         super().__init__(f"{reasons} The other runs ({len(runs)}) are finished.")
         self.runs = list(runs)
-
-
-def check_executor(executor: str, jobs: int | None, own: bool) -> None:
-    """Refuse an executor that there is not, or that cannot have a problem of one's `own`."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"`jobs` should be at least 1. Found {jobs}.")
-    if executor not in EXECUTORS:
-        raise unknown("executor", executor, EXECUTORS)
-    if executor == "ray":
-        check_ray()
-        if own:
-            raise InputError("Your own problem cannot be sent to other processes. For --executor ray name a setting.")
 
 
 def run_study(
@@ -245,57 +189,6 @@ def _shared_reference(
     return reference
 
 
-def together(
-    study: Sequence[StudyRun | BaselineRun], problem: Problem, most: int | None, observer: Observer
-) -> list[Outcome]:
-    """Run several runs in step on one engine, with their clients stacked in one computation.
-
-    The parts of baselines are such runs too. Those of a pool have another problem and are computed after the others.
-    """
-    outcomes: dict[Path, Outcome] = {}
-    waiting: list[Job] = []
-    pool = pooled(problem) if any(each.method.label == Pooled.name for each in study) else None
-    for each in study:
-        if isinstance(each, BaselineRun):
-            waiting += each.waiting(problem, pool)
-            continue
-        ready = prepare(each.job(problem), Observer(), each.data)
-        if isinstance(ready, Run):
-            outcomes[each.folder] = ready.summary
-        else:
-            waiting.append(ready)
-
-    def tick(executions: Sequence[Execution]) -> None:
-        observer.runs(_progress_together([each for each in executions if each.failure is None]))
-
-    for place in (problem, pool):
-        jobs = [job for job in waiting if job.problem is place]
-        for start in range(0, len(jobs), most or len(jobs) or 1):
-            group = jobs[start : start + (most or len(jobs))]
-            for job, outcome in zip(group, execute_together(group, tick, observer, study[0].until), strict=True):
-                assert job.folder is not None
-                outcomes[job.folder] = outcome.summary if isinstance(outcome, Run) else outcome
-    for each in study:
-        if isinstance(each, BaselineRun):
-            inside = [found for place, found in outcomes.items() if each.folder in place.parents]
-            failed = [found for found in inside if isinstance(found, FedHVError)]
-            outcomes[each.folder] = failed[0] if failed else each.combine(problem)
-    return [outcomes[each.folder] for each in study]
-
-
-def one_by_one(study: Sequence[StudyRun | BaselineRun], problem: Problem, observer: Observer) -> list[Outcome]:
-    """Play runs one after the other in this process."""
-    outcomes: list[Outcome] = []
-    for each in study:
-        try:
-            outcomes.append(each(problem, observer))
-        except (Interrupted, InputError):
-            raise
-        except FedHVError as error:
-            outcomes.append(error)
-    return outcomes
-
-
 def _complete(study: Sequence[StudyRun | BaselineRun], outcomes: Sequence[Outcome]) -> list[Run]:
     """The runs, if none failed."""
     failures = [outcome for outcome in outcomes if isinstance(outcome, FedHVError)]
@@ -314,24 +207,6 @@ def _ended(folder: Path) -> Run:
     run = read_run(folder)
     _ = run.summary, run.reference
     return run
-
-
-def _progress_together(executions: Sequence[Execution]) -> list[Progress]:
-    """A line for every run; the parts of a baseline have one together."""
-    lines: dict[str, list[Progress]] = {}
-    for each in executions:
-        job = each.job
-        label = f"{job.method.label} seed {job.seed}" if job.part else job.label
-        lines.setdefault(label, []).append(_progress_of(each))
-    return [
-        found[0] if len(found) == 1 else Progress(label, sum(p.done for p in found), sum(p.rounds for p in found), None)
-        for label, found in lines.items()
-    ]
-
-
-def _progress_of(execution: Execution) -> Progress:
-    rounds = execution.done if execution.ended else execution.job.plan.rounds  # it may have stopped early
-    return Progress(execution.job.label, execution.done, rounds, execution.history.last_evaluated)
 
 
 def _progress(each: StudyRun | BaselineRun, history: Following | FollowingParts) -> Progress:

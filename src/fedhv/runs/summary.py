@@ -1,21 +1,16 @@
-"""`summary.json`: the results of a run. Its keys are defined here only."""
+"""`summary.json`: the results of a run. Its keys are defined here and in `summary_tables` only."""
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedhv.problem.skew import Skew
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.traffic import BYTES_PER_SCALAR
-from fedhv.runs.reference import Reference
 from fedhv.runs.selected import Selected
-from fedhv.simulation.record import Round
-from fedhv.support.errors import FedHVError
+from fedhv.runs.summary_tables import Communication, Refused, Watched
 from fedhv.support.jsonfile import Fields
 
 MACHINE = ("engine", "device", "precision", "torch")
@@ -24,49 +19,6 @@ MACHINE = ("engine", "device", "precision", "torch")
 
 RATES = ("server_lr", "local_lr")
 """The learning rates of server and clients, as the paper orders them."""
-
-
-@dataclass(frozen=True)
-class Communication:
-    """Bytes that a run sent; `total_bytes` includes the calibration.
-
-    `auxiliary_scalars_per_client_round` is what the method adds to a plain exchange of the model, from the rounds in
-    which every client answered.
-    """
-
-    downlink_bytes: int
-    uplink_bytes: int
-    calibration_bytes: int
-    total_bytes: int
-    auxiliary_scalars_per_client_round: float | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Replies that the server left out: how many, in how many rounds, and why."""
-
-    replies: int
-    rounds: int
-    repeated_rounds: int
-    reasons: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Raised:
-    """A reference that was raised in some round."""
-
-    round: int
-    reference: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """Rounds in which the reference watch found too little slack."""
-
-    rounds: int
-    first_round: int
-    lowest_slack: float
-    raised: tuple[Raised, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +97,7 @@ class Summary(Evaluation):
             **head,
             **vars(evaluation),
             weights=weights,
-            communication=_communication(found.object("communication")),
+            communication=Communication.read(found.object("communication")),
             seconds=found.number("seconds"),
             calibration_seconds=found.number("calibration_seconds"),
             total_seconds=found.number("total_seconds"),
@@ -161,17 +113,13 @@ class Summary(Evaluation):
             reference=found.numbers("reference") if "reference" in found else None,
             min_report_slack=found.number("min_report_slack") if "min_report_slack" in found else None,
             floor_activations=found.whole("floor_activations") if "floor_activations" in found else 0,
-            refused=_refused(found.object("refused")) if "refused" in found else None,
-            watch=_watched(found.object("watch")) if "watch" in found else None,
+            refused=Refused.read(found.object("refused")) if "refused" in found else None,
+            watch=Watched.read(found.object("watch")) if "watch" in found else None,
             selection=Selected.read(found.object("selection")) if "selection" in found else None,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """As `summary.json` has it."""
-        incidents: dict[str, Any] = {"refused": None if self.refused is None else asdict(self.refused)}
-        if self.watch is not None:
-            raised = [{"round": each.round, "reference": list(each.reference)} for each in self.watch.raised]
-            incidents["watch"] = asdict(self.watch) | {"raised": raised}
         return {
             "setting": self.setting,
             "method": self.method,
@@ -189,7 +137,8 @@ class Summary(Evaluation):
             "reference": None if self.reference is None else list(self.reference),
             "min_report_slack": self.min_report_slack,
             "floor_activations": self.floor_activations,
-            **{key: value for key, value in incidents.items() if value is not None},
+            **({} if self.refused is None else {"refused": asdict(self.refused)}),
+            **({} if self.watch is None else {"watch": self.watch.as_dict()}),
             **({} if self.selection is None else {"selection": self.selection.as_dict()}),
             "communication": asdict(self.communication),
             "seconds": self.seconds,
@@ -211,133 +160,16 @@ class Summary(Evaluation):
         """Notes on a finished run: replies that were left out, slacks that were too small."""
         lines = [self.selection.text] if self.selection is not None and self.selection.text else []
         if self.refused is not None:
-            reasons = ", ".join(f"{count} × {reason}" for reason, count in self.refused.reasons.items())
-            again = f", {self.refused.repeated_rounds} rounds repeated" if self.refused.repeated_rounds else ""
-            lines.append(f"{self.refused.replies} replies left out in {self.refused.rounds} rounds ({reasons}){again}")
-        if said := self._too_low():
-            lines.append(said)
+            lines.append(self.refused.text)
+        if self.watch is not None:
+            lines.append(self.watch.text)
         return lines
 
     def warn(self) -> None:
         """Warn a Python caller that the reference was too low, unless it was raised as configured."""
-        said = self._too_low()
-        if said and self.watch is not None and not self.watch.raised:
+        if self.watch is not None and not self.watch.raised:
             run = f"{self.method} seed {self.seed}"
-            warnings.warn(f"{run}: {said}. Calibrate it again, or with a larger margin.", stacklevel=3)
-
-    def _too_low(self) -> str:
-        """A note on the reference, without the final period; empty if the reference was never exceeded."""
-        if self.watch is None:
-            return ""
-        count, raised = self.watch.rounds, ", ".join(str(each.round) for each in self.watch.raised)
-        return (
-            f"the reference was too low in {count} round{'s' if count > 1 else ''}, first in round "
-            f"{self.watch.first_round}, lowest slack {self.watch.lowest_slack:.4g}"
-            + (f"; raised in round {raised}" if raised else "")
-        )
-
-
-def summarise(
-    *,
-    setting: str,
-    method: str,
-    seed: int,
-    rates: tuple[float, float],
-    machine: Mapping[str, str],
-    participants: int,
-    parameters: int,
-    rounds: Sequence[Round],
-    reference: Reference | None,
-    labels: Sequence[int] | None = None,
-    client_labels: Sequence[Sequence[int]] = (),
-    final: Evaluation | None,
-    selected: Selected | None = None,
-    loss_units: Sequence[float] = (),
-    skew: Sequence[Skew] = (),
-) -> Summary:
-    """The evaluation of the kept model, the weights, the diagnostics of the reference, and the communication."""
-    if final is None:
-        raise FedHVError(
-            "The run has no evaluation: in no round that was evaluated did clients with held-out labels of every task "
-            "answer. Give the server test examples, or hold out examples of every task."
-        )
-    down, up = sum(round.downlink_bytes for round in rounds), sum(round.uplink_bytes for round in rounds)
-    seconds = sum(round.seconds for round in rounds)
-    slack = [min(round.slack) for round in rounds if round.slack]
-    calibration_bytes = reference.cost.traffic.total if reference else 0
-    calibration_seconds = reference.cost.seconds if reference else 0.0
-    return Summary(
-        setting=setting,
-        method=method,
-        seed=seed,
-        rates=rates,
-        machine=machine,
-        rounds=len(rounds),
-        **vars(final),
-        weights=rounds[-1].weights,
-        labels=tuple(labels or ()),
-        loss_units=tuple(loss_units),
-        skew=tuple(skew),
-        client_labels=tuple(tuple(row) for row in client_labels),
-        absent_rounds=dict(sorted(Counter(task for round in rounds for task in round.absent).items())),
-        reference=reference.values if reference else None,
-        min_report_slack=min(slack) if slack else None,
-        floor_activations=sum(round.floored or 0 for round in rounds),
-        refused=_left_out(rounds),
-        watch=_seen(rounds),
-        selection=selected,
-        communication=Communication(
-            downlink_bytes=down,
-            uplink_bytes=up,
-            calibration_bytes=calibration_bytes,
-            total_bytes=down + up + calibration_bytes,
-            auxiliary_scalars_per_client_round=_auxiliary(rounds, participants, parameters),
-        ),
-        seconds=round(seconds, 3),
-        calibration_seconds=round(calibration_seconds, 3),
-        total_seconds=round(seconds + calibration_seconds, 3),
-        warm_up_seconds=round(sum(each.warm_up for each in rounds), 3),
-        shared_clock=max((each.shared for each in rounds), default=1),
-    )
-
-
-def _auxiliary(rounds: Sequence[Round], participants: int, parameters: int) -> float | None:
-    """Scalars in addition to the model, per client and round, from the rounds in which every client replied."""
-    whole = [round for round in rounds if not round.refused]
-    if not whole:
-        return None
-    moved = sum(round.traffic.total for round in whole)
-    auxiliary = moved / (BYTES_PER_SCALAR * participants * len(whole)) - 2 * parameters
-    return int(auxiliary) if auxiliary == int(auxiliary) else auxiliary
-
-
-def _left_out(rounds: Sequence[Round]) -> Refused | None:
-    refused = [refusal for round in rounds for refusal in round.refused]
-    if not refused:
-        return None
-    return Refused(
-        replies=len(refused),
-        rounds=sum(bool(round.refused) for round in rounds),
-        repeated_rounds=sum(round.attempts > 1 for round in rounds),
-        reasons=dict(Counter(reason_kind(refusal.reason) for refusal in refused).most_common()),
-    )
-
-
-def _seen(rounds: Sequence[Round]) -> Watched | None:
-    watched = [round for round in rounds if round.watch]
-    if not watched:
-        return None
-    return Watched(
-        rounds=len(watched),
-        first_round=watched[0].number,
-        lowest_slack=min(breach.slack for round in watched for breach in round.watch),
-        raised=tuple(Raised(round.number, round.raised) for round in watched if round.raised is not None),
-    )
-
-
-def reason_kind(reason: str) -> str:
-    """A reason without its numbers, so that reasons can be counted."""
-    return re.sub(r"\s*(of norm|loss of|of shape) .*", r" \1 …", reason) if re.search(r"\d", reason) else reason
+            warnings.warn(f"{run}: {self.watch.text}. Calibrate it again, or with a larger margin.", stacklevel=3)
 
 
 def _rates(found: Fields) -> tuple[float, float] | None:
@@ -346,17 +178,6 @@ def _rates(found: Fields) -> tuple[float, float] | None:
         return None
     server, local = (found.number(name) for name in RATES)
     return server, local
-
-
-def _communication(found: Fields) -> Communication:
-    key = "auxiliary_scalars_per_client_round"
-    return Communication(
-        downlink_bytes=found.whole("downlink_bytes"),
-        uplink_bytes=found.whole("uplink_bytes"),
-        calibration_bytes=found.whole("calibration_bytes"),
-        total_bytes=found.whole("total_bytes"),
-        auxiliary_scalars_per_client_round=found.number(key) if key in found else None,
-    )
 
 
 def _skew_tables(skew: Sequence[Skew]) -> dict[str, list[float]]:
@@ -377,14 +198,3 @@ def _counts(found: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 def _absent(found: Fields) -> dict[int, int]:
     return {int(task): found.whole(task) for task in found.but(()) if task.isdecimal()}
-
-
-def _refused(found: Fields) -> Refused:
-    reasons = found.object("reasons")
-    counts = {reason: reasons.whole(reason) for reason in reasons.but(())}
-    return Refused(found.whole("replies"), found.whole("rounds"), found.whole("repeated_rounds"), counts)
-
-
-def _watched(found: Fields) -> Watched:
-    raised = tuple(Raised(each.whole("round"), each.numbers("reference")) for each in found.objects("raised"))
-    return Watched(found.whole("rounds"), found.whole("first_round"), found.number("lowest_slack"), raised)

@@ -14,7 +14,8 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.tasks import regression
 from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.traffic import BYTES_PER_SCALAR
-from fedhv.simulation.rounds import Plan, simulate
+from fedhv.simulation.plan import Plan
+from fedhv.simulation.rounds import simulate
 
 TASKS, CLIENTS = 3, 2
 

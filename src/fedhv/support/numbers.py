@@ -24,3 +24,10 @@ def as_seed(value: Any) -> int:
     if seed < 0:
         raise InputError(f"A seed should be a whole number from 0. Found {value!r}.")
     return seed
+
+
+def check_at_least(least: int, owner: Any, section: str, *names: str) -> None:
+    """Raise an error for values of a setting's table that are too small."""
+    for name in names:
+        if getattr(owner, name) < least:
+            raise InputError(f"`{section}.{name}` should be at least {least}. Found {getattr(owner, name)}.")

@@ -13,8 +13,9 @@ from fedhv.paper.laboratory.logistic import Logistic
 from fedhv.paper.laboratory.quadratics import Quadratics
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.protocol.local import LocalTraining
-from fedhv.runs.job import one_thread
-from fedhv.simulation.rounds import Plan, simulate
+from fedhv.runs.threads import one_thread
+from fedhv.simulation.plan import Plan
+from fedhv.simulation.rounds import simulate
 from fedhv.theory.constants import ProblemConstants, StepSizes
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedhv.problem.problem import Problem
 from fedhv.protocol.client import Client
-from fedhv.runs.job import one_thread
+from fedhv.runs.threads import one_thread
 from fedhv.support.errors import InputError
 from fedhv.theory.diagnosis.findings import Alternative, ModelFinding, alternatives, examine, margin_rows
 from fedhv.theory.diagnosis.measuring import Examiner, PopulationLosses

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedhv.methods.base import State
+from fedhv.problem.initial import initial_model
 from fedhv.problem.labels import labels_at
-from fedhv.problem.parameters import Layout, initial_model
+from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import ReportBudget

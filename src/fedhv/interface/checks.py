@@ -1,0 +1,52 @@
+"""Checks of arguments that several functions take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedhv.methods import Method
+from fedhv.runs.config import as_overrides
+from fedhv.support.errors import InputError
+from fedhv.support.numbers import as_seed
+
+
+def changes_of(settings: Mapping[str, Any], override: Iterable[str]) -> list[str]:
+    """The changes of a setting: keywords such as `local_steps=5`, then `override`."""
+    changes = as_overrides(settings)
+    if isinstance(override, str) or not isinstance(override, Iterable) or isinstance(override, dict):
+        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
+    return [*changes, *override]
+
+
+def seeds_of(seeds: Sequence[int]) -> list[int]:
+    """The seeds as integers of Python, at least one and none twice."""
+    check_list("seeds", seeds)
+    found = [as_seed(seed) for seed in seeds]
+    check_distinct("seeds", found)
+    return found
+
+
+def check_applied(changes: Iterable[str], methods: Iterable[str | Method]) -> None:
+    """Raise an error for changes of hyper-parameters that a method given as an object would ignore."""
+    for change in changes:
+        path = change.partition("=")[0].strip()
+        for method in methods:
+            if isinstance(method, Method) and path.startswith(f"methods.{method.label}."):
+                key = path.rpartition(".")[2]
+                raise InputError(
+                    f"`{path}` would be ignored: the method is given as an object. Write "
+                    f"{type(method).__name__}({key}=…), or name the method '{method.label}'."
+                )
+
+
+def check_list(name: str, values: object) -> None:
+    """Raise an error for text or a single value in place of a list."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"`{name}` should be a list. Found {values!r}.")
+
+
+def check_distinct(name: str, values: Sequence[Any], remedy: str = "") -> None:
+    """Raise an error for an empty list and for one that has a value twice."""
+    if not values or len(set(values)) < len(values):
+        raise InputError(f"`{name}` should name at least one, and none twice. Found {list(values)}.{remedy}")

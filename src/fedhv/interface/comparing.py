@@ -1,0 +1,141 @@
+"""Every method with every seed: `fedhv.compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedhv.engines.rehearsal import rehearse
+from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
+from fedhv.interface.documented import shares_arguments
+from fedhv.interface.single import run
+from fedhv.interface.surroundings import study_folder, warn_of_scales, watched, with_problem
+from fedhv.methods import METHODS, FedHV, Method
+from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.problem.problem import Problem
+from fedhv.report.compared import Study
+from fedhv.runs.back import check_resume_from
+from fedhv.runs.baselines.methods import check_baselines
+from fedhv.runs.config import Setting
+from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.runs.executors import check_executor
+from fedhv.runs.rates import at_rates, best_rates
+from fedhv.runs.reference import Reference
+from fedhv.runs.resolve import resolve, resolve_reference
+from fedhv.runs.study import run_study
+from fedhv.simulation.observer import Observer
+from fedhv.support.errors import InputError
+
+
+@shares_arguments(run)
+def compare(
+    what: str | Setting | Problem,
+    methods: Sequence[str | Method] = tuple(METHODS),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    local_lrs: Sequence[float] | None = None,
+    rounds: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    executor: str = EXECUTORS[0],
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    reference: str | Path | Reference | Sequence[float] | None = None,
+    init: Any = None,
+    resume_from: int | None = None,
+    fresh: bool = False,
+    baselines: Sequence[str] = (),
+    override: Iterable[str] = (),
+    data: str | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Study:
+    """Run every method with every seed on one setting.
+
+    Finished runs in `out` are read, and interrupted ones are resumed. All runs of FedHV share one reference: the given
+    one, or one that is calibrated first and written to `out/reference.toml`. If several methods need a reference, it is
+    calibrated with FedHV's learning rates, or with those of the first method if FedHV is not among them.
+
+    Args:
+        what: A setting's name or TOML file, a `Setting`, or a `Problem`, which stays in this process.
+        methods: Names, "package.module:Class" or `Method`s.
+        seeds: The seeds; every method has one run per seed.
+        local_lrs: Several local learning rates for every method, in place of its own. The reference is calibrated once,
+            at the setting's rates. The result has the runs at each method's best rate, and its table says how it was
+            chosen: on the examples that clients hold out, where `federation.validation` is set.
+        rounds: The number of rounds, instead of the setting's.
+        out: The study's folder; without one the runs are kept in memory, and nothing can be resumed.
+        jobs: The number of runs at a time. The default is one process per core; with the engine "stacked", all runs
+            in one computation; on a Ray cluster, as many as fit.
+        executor: "processes" of this machine, or "ray": every run is a task of the Ray cluster of this machine (or of
+            RAY_ADDRESS), or of a cluster that is started here. The datasets must be at `data` on all machines. The
+            study's folder need not be shared.
+        engine: "auto" or an engine's name.
+        resume_from: Take the runs that have gone further than this round back to it first, or to the last before it
+            whose checkpoint was kept; then continue.
+        fresh: Delete these runs and their calibration in `out` first.
+        baselines: What the methods are compared with: "single-task" (a federated run for every task), "local" (every
+            client alone), "pooled" (one model on all examples). Their learning rates are those of the setting's
+            `baselines`, such as `override=["baselines.local.local_lr=0.03"]`, else those of `uniform`.
+
+    Examples:
+        >>> study = fedhv.compare("digits", ["uniform", "fixed"], seeds=[0], rounds=2, participants=2)
+        >>> [run.method for run in study]
+        ['uniform', 'fixed']
+    """
+    check_executor(executor, jobs, own=isinstance(what, Problem))
+    if resume_from is not None:
+        check_resume_from(resume_from, None if out is None else Path(out), fresh)
+    check_list("methods", methods)
+    seeds = seeds_of(seeds)
+    changes = changes_of(settings, override)
+    setting, problem = resolve(what, changes, rounds, data, init)
+    chosen = [setting.chosen(method) for method in methods]
+    check_applied(changes, methods)
+    check_distinct(
+        "methods",
+        [method.label for method in chosen],
+        " Variants of a method need one study each.",
+    )
+    check_list("baselines", baselines)
+    check_baselines(baselines)
+    rehearse(problem)  # bad input is found before anything is written
+    given = resolve_reference(reference, setting, problem)
+    if given is not None and not any(takes_reference(method) for method in chosen):
+        raise InputError("None of the methods takes a reference. Leave out --reference.")
+    with study_folder(out) as folder, watched(observer, quiet) as watch:
+        warn_of_scales(problem, given, None if observer is None else watch)
+        lacking = [method for method in chosen if needs_reference(method)]
+        runs = run_study(
+            setting,
+            problem,
+            chosen if local_lrs is None else at_rates(chosen, local_lrs),
+            seeds,
+            folder,
+            rates=next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None),
+            own=isinstance(what, Problem),
+            given=given,
+            jobs=jobs,
+            executor=executor,
+            engine=engine,
+            device=device,
+            precision=precision,
+            data=data,
+            init=init,
+            resume_from=resume_from,
+            fresh=fresh,
+            baselines=baselines,
+            observer=watch,
+        )
+        runs = [with_problem(run, what) for run in runs]
+        best = None if local_lrs is None else best_rates(runs)
+        shown = runs if best is None else best.runs
+        how = "" if best is None else best.how
+        study = Study(tuple(shown), folder, how) if out else Study(tuple(run.in_memory() for run in shown), None, how)
+    if observer is None:
+        for each in study:
+            each.summary.warn()
+    return study

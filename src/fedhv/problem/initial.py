@@ -1,0 +1,27 @@
+"""The initial model: the model's own initialisation, as a function of the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.problem.norm_policy import Norm
+from fedhv.problem.norms import apply_norm
+from fedhv.problem.parameters import flatten
+
+
+def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "refuse") -> Tensor:
+    """θ⁰ from the model's own initialisation, the same for the same seed whatever ran before."""
+    module = make_model(factory, seed)
+    if norm != "refuse":
+        apply_norm(module, norm)
+    return flatten(module)
+
+
+def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A model from the factory, seeded; torch's generator is restored afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return factory()

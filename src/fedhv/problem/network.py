@@ -1,0 +1,141 @@
+"""The module as a function of the flat parameter vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedhv.problem.devices import FLOAT32_ONLY, moved
+from fedhv.problem.dropout import Draws
+from fedhv.problem.initial import make_model
+from fedhv.problem.norm_policy import Norm
+from fedhv.problem.norms import apply_norm, norm_note
+from fedhv.problem.parameters import Layout, norm_layers, running_statistics, trained_entries
+from fedhv.problem.pooling import with_fast_pooling
+from fedhv.problem.trees import Inputs, arguments
+from fedhv.support.errors import InputError
+
+ModuleSlot = tuple[dict[str, Any], str]
+"""A module's dictionary of parameters and a name in it. During a call it contains a view of θ."""
+
+
+class Network:
+    """A module as a function of the flat parameter vector: `network(theta, inputs, training=…)`."""
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        tasks: int,
+        heads: Sequence[str] | None,
+        device: torch.device | str,
+        norm: Norm = "refuse",
+    ) -> None:
+        # Random buffers and frozen layers of the factory are the same in every run, process and node.
+        module = make_model(factory, 0)
+        if not isinstance(module, nn.Module):
+            raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
+        note = norm_note(norm, apply_norm(module, norm))
+        self.notes = [] if note is None else [note]
+        """What the user should know about how the model is changed."""
+        for name, parameter in module.named_parameters():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise InputError(
+                    f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
+                )
+        self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
+        # Apple's GPU has no double precision, which sums over examples need: it computes only the model's passes.
+        self._away = torch.device(device) if torch.device(device).type in FLOAT32_ONLY else None
+        self._draws: bool | None = None
+        self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
+        if self.layout.d == 0:
+            raise InputError("The model should have parameters to train. Found none.")
+
+    @property
+    def module(self) -> nn.Module:
+        """The module. It may be replaced by another one with the same parameters."""
+        return self._module
+
+    @module.setter
+    def module(self, module: nn.Module) -> None:
+        self._module, self._places, self._norms = module, _places(module), list(norm_layers(module).values())
+
+    def __call__(
+        self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
+    ) -> list[Tensor]:
+        """The m outputs of the model with parameters θ; a tuple's parts are its arguments, a dict's its keywords.
+
+        `key` fixes the random draws of this pass.
+        """
+        if self.module.training != training:
+            self.module.train(training)
+        for layer in self._norms:
+            layer.fresh = None
+        if self._away is not None:
+            theta, inputs = theta.to(self._away), moved(inputs, self._away)
+        parameters = self.layout.unflatten(theta)
+        # If a model draws nothing in its first training pass, later calls are not intercepted; that saves a tenth of a
+        # small step.
+        draws = None if key is None or self._draws is False else Draws(key)
+        with nullcontext() if draws is None else draws:
+            if torch.compiler.is_compiling():
+                outputs = torch.func.functional_call(self.module, parameters, *arguments(inputs))
+            else:
+                outputs = self._call(parameters, inputs)
+        if draws is not None and training:
+            self._draws = draws.count > 0
+        if isinstance(outputs, Tensor):
+            outputs = [outputs]
+        if not isinstance(outputs, list | tuple):
+            kind = type(outputs).__name__
+            raise InputError(f"The model should return a list of outputs, one per task. Found {kind}.")
+        if len(outputs) != self.layout.tasks:
+            raise InputError(
+                f"The model should return a list of {self.layout.tasks} outputs, one per task. Found {len(outputs)}."
+            )
+        return list(outputs) if self._away is None else [moved(each, torch.device("cpu")) for each in outputs]
+
+    def statistics(self) -> Tensor:
+        """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
+        found = torch.cat([each for layer in self._norms for each in layer.statistics()])
+        return found if self._away is None else found.cpu()
+
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """The module's state dict with the values of θ. A parameter that several modules share has several names."""
+        values = self.layout.unflatten(theta)
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        everywhere = self.module.named_parameters(remove_duplicate=False)
+        named = {name: values[names[parameter]] for name, parameter in everywhere if names[parameter] in values}
+        running = self.module.named_buffers(remove_duplicate=False)
+        own = {buffer: name for name, buffer in self.module.named_buffers()}
+        named |= {name: values[own[buffer]] for name, buffer in running if own[buffer] in values}
+        return self.module.state_dict() | named
+
+    def _call(self, parameters: dict[str, Tensor], inputs: Inputs) -> Any:
+        """As `functional_call`, without repeated lookups, which take an eighth of a small model's step."""
+        positional, named = arguments(inputs)
+        own = [(slots, name, slots[name]) for places in self._places.values() for slots, name in places]
+        try:
+            for whole, value in parameters.items():
+                for slots, name in self._places[whole]:
+                    slots[name] = value
+            return self.module(*positional, **named)
+        finally:
+            for slots, name, parameter in own:
+                slots[name] = parameter
+
+
+def _places(module: nn.Module) -> dict[str, list[ModuleSlot]]:
+    """For every entry of θ where its module keeps it: in several places, where modules share it."""
+    names = {entry: name for name, entry in (trained_entries(module) | running_statistics(module)).items()}
+    found: dict[str, list[ModuleSlot]] = {name: [] for name in names.values()}
+    for owner in module.modules():
+        for table in (owner._parameters, owner._buffers):
+            for name, entry in table.items():
+                if entry is not None and entry in names:
+                    found[names[entry]].append((table, name))
+    return found
