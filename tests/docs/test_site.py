@@ -65,6 +65,12 @@ def test_every_key_is_described(site):
     assert set(Setting.__dataclass_fields__) - described <= {*tables, "methods"}
 
 
+def test_every_key_has_a_meaning(site):
+    rows = re.findall(r"<tr>\s*<td><code>(\w+)</code></td>(.*?)</tr>", read(site, "reference/settings.html"), re.DOTALL)
+    assert len(rows) > 100
+    assert [name for name, cells in rows if re.findall(r"<td>(.*?)</td>", cells, re.DOTALL)[-1].strip() == ""] == []
+
+
 def test_every_section_says_who_reads_it(site):
     sections = re.split(r"<h2 ", read(site, "reference/settings.html"))[1:]
     assert [each[:60] for each in sections if "<em>Read by</em>" not in each and "A whole one" not in each] == []
