@@ -10,7 +10,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from fedhv.methods import METHODS
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES, method_class
+from fedhv.methods.rules.base import LossRule
 from fedhv.runs.config import Setting, shipped_settings
 
 INTRODUCTION = """# Settings
@@ -63,9 +64,30 @@ def _methods() -> Iterator[str]:
     yield "## `[methods.NAME]`\n\nThe hyper-parameters of each method; a method of your own has its fields here too.\n"
     yield "*Read by* the method of that name; `local_lr` also by its clients.\n"
     for name, method in METHODS.items():
-        yield f"### `[methods.{name}]`\n\n{_first_paragraph(method)}\n"
-        fields = [f for f in dataclasses.fields(method) if f.init]
-        yield _table(fields, typing.get_type_hints(method), inherited_attributes(method))
+        yield from _method(name, method)
+    yield "### Every loss-only rule\n\nThe keys that all rules below have. A rule's own keys follow under its name.\n"
+    yield _table(*_fields(LossRule))
+    for name in RULES:
+        yield from _method(name, method_class(name), without=LossRule)
+    for name in CLIENT_SIDE:
+        yield from _method(name, method_class(name))
+    yield (
+        '### `[methods."torchjd:NAME"]`\n\nThe numeric arguments of TorchJD\'s class, and the keys of the method whose '
+        "requests it uses; `fedhv list methods` names them.\n"
+    )
+
+
+def _method(name: str, method: type, without: type | None = None) -> Iterator[str]:
+    """A method's keys, or those that another class does not have."""
+    known = {f.name for f in dataclasses.fields(without)} if without else set()
+    fields, hints, meanings = _fields(method)
+    yield f"### `[methods.{name}]`\n\n{_first_paragraph(method)}\n"
+    if own := [f for f in fields if f.name not in known]:
+        yield _table(own, hints, meanings)
+
+
+def _fields(of: type) -> tuple[list[dataclasses.Field[Any]], dict[str, Any], dict[str, str]]:
+    return [f for f in dataclasses.fields(of) if f.init], typing.get_type_hints(of), inherited_attributes(of)
 
 
 def _example() -> Iterator[str]:
