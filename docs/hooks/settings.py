@@ -10,7 +10,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from fedhv.methods import METHODS
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES, method_class
+from fedhv.methods.rules.base import LossRule
 from fedhv.runs.config import Setting, shipped_settings
 
 INTRODUCTION = """# Settings
@@ -46,7 +47,7 @@ def page() -> str:
 
 
 def _section(section: type, prefix: str) -> Iterator[str]:
-    meanings, hints = attributes(section), typing.get_type_hints(section)
+    meanings, hints = inherited_attributes(section), typing.get_type_hints(section)
     below = [f for f in dataclasses.fields(section) if dataclasses.is_dataclass(hints[f.name])]
     title = f"`[{prefix}]`" if prefix else "At the top"
     yield f"## {title}\n\n{_first_paragraph(section)}\n\n*Read by* {READERS[prefix]}\n"
@@ -63,12 +64,30 @@ def _methods() -> Iterator[str]:
     yield "## `[methods.NAME]`\n\nThe hyper-parameters of each method; a method of your own has its fields here too.\n"
     yield "*Read by* the method of that name; `local_lr` also by its clients.\n"
     for name, method in METHODS.items():
-        meanings: dict[str, str] = {}
-        for each in reversed(method.__mro__):
-            meanings |= attributes(each)
-        yield f"### `[methods.{name}]`\n\n{_first_paragraph(method)}\n"
-        fields = [f for f in dataclasses.fields(method) if f.init]
-        yield _table(fields, typing.get_type_hints(method), meanings)
+        yield from _method(name, method)
+    yield "### Every loss-only rule\n\nThe keys that all rules below have. A rule's own keys follow under its name.\n"
+    yield _table(*_fields(LossRule))
+    for name in RULES:
+        yield from _method(name, method_class(name), without=LossRule)
+    for name in CLIENT_SIDE:
+        yield from _method(name, method_class(name))
+    yield (
+        '### `[methods."torchjd:NAME"]`\n\nThe numeric arguments of TorchJD\'s class, and the keys of the method whose '
+        "requests it uses; `fedhv list methods` names them.\n"
+    )
+
+
+def _method(name: str, method: type, without: type | None = None) -> Iterator[str]:
+    """A method's keys, or those that another class does not have."""
+    known = {f.name for f in dataclasses.fields(without)} if without else set()
+    fields, hints, meanings = _fields(method)
+    yield f"### `[methods.{name}]`\n\n{_first_paragraph(method)}\n"
+    if own := [f for f in fields if f.name not in known]:
+        yield _table(own, hints, meanings)
+
+
+def _fields(of: type) -> tuple[list[dataclasses.Field[Any]], dict[str, Any], dict[str, str]]:
+    return [f for f in dataclasses.fields(of) if f.init], typing.get_type_hints(of), inherited_attributes(of)
 
 
 def _example() -> Iterator[str]:
@@ -78,7 +97,7 @@ def _example() -> Iterator[str]:
 
 def _table(fields: list[dataclasses.Field[Any]], hints: dict[str, Any], meanings: dict[str, str]) -> str:
     rows = (f"| `{f.name}` | {_type(hints[f.name])} | {_default(f)} | {meanings.get(f.name, '')} |" for f in fields)
-    return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def _default(f: dataclasses.Field[Any]) -> str:
@@ -92,7 +111,7 @@ def _default(f: dataclasses.Field[Any]) -> str:
         return ""
     if isinstance(value, tuple):
         return f"`{list(value)}`"
-    return f'`"{value}"`' if isinstance(value, str) else f"`{str(value).lower() if value is True else value}`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _type(hint: Any) -> str:
@@ -112,6 +131,14 @@ def _is_table(hint: Any) -> bool:
 
 def _first_paragraph(of: type) -> str:
     return " ".join(inspect.getdoc(of).split("\n\n")[0].split()) if of.__doc__ else ""
+
+
+def inherited_attributes(of: type) -> dict[str, str]:
+    """The same for a class with its bases."""
+    meanings: dict[str, str] = {}
+    for each in reversed(of.__mro__):
+        meanings |= attributes(each)
+    return meanings
 
 
 def attributes(of: type) -> dict[str, str]:

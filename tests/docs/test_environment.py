@@ -23,6 +23,7 @@ def test_every_variable_that_the_program_reads_or_sets_is_described():
     for text in SOURCES:
         touched |= set(re.findall(r'environ(?:\.get\(|\.setdefault\(|\[)"(\w+)"', text))
         touched |= set(re.findall(r'^ +"((?:FLWR|OMP)_\w+)": ', text, flags=re.MULTILINE))
+        touched |= set(re.findall(r'^MARK = "(\w+)"', text, flags=re.MULTILINE))
     touched -= {"PATH"}  # passed on
     described = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGE))
     assert described == touched

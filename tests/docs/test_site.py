@@ -11,6 +11,7 @@ import typer
 import fedhv
 from docs.building import build_site
 from fedhv.cli.app import app
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES
 from fedhv.runs.config import Setting
 from fedhv.support.toml import as_tables
 
@@ -63,6 +64,20 @@ def test_every_key_is_described(site):
 
     assert {key for key in keys(tables) if key.isidentifier()} - described == set()
     assert set(Setting.__dataclass_fields__) - described <= {*tables, "methods"}
+
+
+def test_every_method_and_its_keys_are_described(site):
+    page = re.split(r"<h3 ", read(site, "reference/settings.html"))[1:]
+    sections = {found[1]: each for each in page if (found := re.search(r"<code>\[methods\.([\w-]+)\]</code>", each))}
+    assert set(sections) == {*METHODS, *RULES, *CLIENT_SIDE}
+    assert "<code>mu</code>" in sections["stch"]
+    assert "<code>factor</code>" in sections["fedhv-moving"]
+
+
+def test_every_key_has_a_meaning(site):
+    rows = re.findall(r"<tr>\s*<td><code>(\w+)</code></td>(.*?)</tr>", read(site, "reference/settings.html"), re.DOTALL)
+    assert len(rows) > 100
+    assert [name for name, cells in rows if re.findall(r"<td>(.*?)</td>", cells, re.DOTALL)[-1].strip() == ""] == []
 
 
 def test_every_section_says_who_reads_it(site):

@@ -15,11 +15,16 @@ from fedhv.engines import Sequential
 from fedhv.engines.graphs import Recorder
 from fedhv.report import read_study, tables
 from fedhv.report.aggregate import cost_until
+from fedhv.report.clock import clock_of
+from fedhv.report.figures.costs import costs as costs_figure
+from fedhv.report.figures.drawing import drawing
+from fedhv.report.palette import styles
 from fedhv.report.render import latex, markdown
 from fedhv.report.summaries import comparison_table, summary_table
+from fedhv.runs.reference import read_reference
 from fedhv.runs.summary import Summary
 from fedhv.simulation.record import Round
-from report.studies import write_study
+from report.studies import write_run, write_study
 
 
 class Compiling(Sequential):
@@ -138,6 +143,51 @@ def test_costs_of_figures_leave_compilation_out(tmp_path):
     study = together(tmp_path)
     run = next(run for run in study.runs if run.method == "uniform")
     assert cost_until(run, "seconds")[0] == pytest.approx(2.0)  # four rounds of half a second
+
+
+def of_version_0_1(folder, device="cuda"):
+    """A run of FedHV that does not record compilation: 19.6 s of round 1, 3.7 s of round 3, 8 s of its calibration."""
+    run = write_run(folder / "fedhv-seed0")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', f'device = "{device}"'))
+    history = run / "history.jsonl"
+    rounds = [json.loads(line) | {"seconds": 0.4} for line in history.read_text().splitlines()]
+    rounds[0]["seconds"], rounds[2]["seconds"] = 20.0, 4.1
+    history.write_text("".join(json.dumps(each) + "\n" for each in rounds))
+    reference = run / "reference.toml"
+    old = read_reference(reference)
+    cost = replace(old.cost, rounds=2, seconds=8.8)
+    replace(old, provenance=replace(old.provenance, fedhv="0.1.0"), cost=cost).write(reference)
+    (run,) = read_study([folder]).runs
+    return run
+
+
+def test_unrecorded_compilation_is_estimated_from_the_median_round(tmp_path):
+    clock = clock_of(of_version_0_1(tmp_path))
+    assert clock.estimated
+    assert clock.seconds == pytest.approx([0.4] * 12)
+    assert clock.compiling[[0, 2]] == pytest.approx([19.6, 3.7])
+    assert clock.compiling.sum() == pytest.approx(23.3)
+    assert (clock.calibration, clock.calibration_compiling) == pytest.approx((0.8, 8.0))
+    assert clock.total == pytest.approx(0.8 + 12 * 0.4)
+
+
+def test_nothing_is_estimated_on_a_cpu(tmp_path):
+    clock = clock_of(of_version_0_1(tmp_path, device="cpu"))
+    assert not clock.estimated
+    assert not clock.compiling.any()
+    assert clock.seconds[0] == 20
+    assert clock.calibration == pytest.approx(8.8)
+
+
+def test_the_cost_figure_of_earlier_versions_begins_with_the_calibration_without_compilation(tmp_path):
+    run = of_version_0_1(tmp_path)
+    assert cost_until(run, "seconds")[0] == pytest.approx(0.8 + 4 * 0.4)
+    study = read_study([tmp_path])
+    with drawing():
+        figure = costs_figure(study.settings[0], styles(study))
+    assert figure.axes[3].get_xlabel() == "Wall-clock time (seconds)\nwithout compilation (estimated)"
+    assert "Version 0.1 did not record compilation" in costs_of(study).caption
 
 
 def test_runs_of_earlier_versions_on_the_stacked_engine_are_taken_for_shared(tmp_path):

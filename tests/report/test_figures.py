@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import warnings
 
 import numpy as np
@@ -181,6 +182,17 @@ def test_weights_are_drawn_for_methods_that_adapt_them(study):
     group = setting.groups[-1]
     expected = round_curve(group, lambda run: run.rounds.weights[:, 1]).mean
     np.testing.assert_array_equal(lines(figure.axes[2])["faint"].get_ydata(), expected)
+
+
+def test_the_axis_of_weights_has_the_largest_weight_of_every_panel(tmp_path):
+    folder = write_study(tmp_path, ("fsmgda", "fedhv"), (0,))
+    history = folder / "fedhv-seed0" / "history.jsonl"  # drawn after FSMGDA's
+    rounds = [json.loads(line) for line in history.read_text().splitlines()]
+    rounds[-1]["weights"] = [0.02, 0.98]
+    history.write_text("".join(json.dumps(each) + "\n" for each in rounds))
+    figure = balance.weights(read_study([folder]).settings[0])
+    assert all(axes.get_ylim()[0] == 0 for axes in figure.axes)
+    assert all(0.98 < axes.get_ylim()[1] <= 1 for axes in figure.axes)
 
 
 def test_slacks_far_above_the_floor_leave_no_empty_decades(study):

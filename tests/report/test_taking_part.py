@@ -8,7 +8,7 @@ import pytest
 
 from fedhv.report import read_study
 from fedhv.report.payload import payload
-from fedhv.report.runpayload import clock_mates, compilation, seconds_left
+from fedhv.report.runpayload import clock_mates, seconds_left
 from fedhv.support import toml
 from report.studies import write_run
 
@@ -116,14 +116,6 @@ def test_runs_of_one_computation_share_a_clock(tmp_path):
     machine(runs[1], engine="sequential")
     again = read_study([tmp_path]).runs
     assert not any(clock_mates(run, again) for run in again)
-
-
-def test_the_first_round_on_a_gpu_has_the_compilation(tmp_path):
-    run = write_run(tmp_path / "r")
-    change(run, r1={"seconds": 20.0})
-    assert compilation(read_study([tmp_path]).runs[0]) == 0
-    machine(run, device="cuda")
-    assert compilation(read_study([tmp_path]).runs[0]) == pytest.approx(19.6, abs=0.1)
 
 
 def test_recorded_clocks_replace_estimates(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhv.report.clock import clock_of
 from fedhv.report.groups import Group
 from fedhv.report.reading import RunData
 from fedhv.report.rounds import Array
@@ -49,11 +50,13 @@ def cost_curve(group: Group, metric: str, cost: str) -> Curve:
 
 
 def cost_until(run: RunData, cost: str) -> Array:
-    """Bytes or seconds until each evaluation, calibration included."""
+    """Bytes or seconds until each evaluation, calibration included, compilation left out."""
     rounds = run.rounds
-    each = rounds.down + rounds.up if cost == "bytes" else rounds.seconds
-    start = run.calibration_bytes if cost == "bytes" else run.calibration_seconds
-    total = start + np.cumsum(np.nan_to_num(each))
+    if cost == "bytes":
+        total = run.calibration_bytes + np.cumsum(np.nan_to_num(rounds.down + rounds.up))
+    else:
+        clock = clock_of(run)
+        total = clock.calibration + np.cumsum(clock.seconds)
     spent: Array = total[np.searchsorted(rounds.number, run.evaluations.round)]
     return spent
 

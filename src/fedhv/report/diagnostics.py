@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhv.report.cells import Cell, Column, Table, words
+from fedhv.report.clock import clock_of
 from fedhv.report.comparison import (
     METHOD,
     RATES_COLUMN,
@@ -26,6 +27,10 @@ from fedhv.report.reading import RunData
 
 DAGGER = "†"
 SHARED = f"{DAGGER} Shared clock: runs that were computed together have equal parts of one time, which is not ranked."
+ESTIMATED = (
+    "Version 0.1 did not record compilation: rounds of more than ten times the median count as median rounds, so do "
+    "those of the calibration, and the rest is the estimated compilation."
+)
 SHOWN = 8
 """The largest number of values of a reference that are printed."""
 
@@ -83,15 +88,16 @@ def costs(study: StudyData) -> Table:
         ReportMetric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
         ReportMetric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
         ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
-        ReportMetric("s", lambda run: _sum(run.rounds.seconds) / run.done, None, 3, group="Per round"),
+        ReportMetric("s", lambda run: _rounds_seconds(run) / run.done, None, 3, group="Per round"),
         ReportMetric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
-        ReportMetric("s", lambda run: run.calibration_seconds, None, 1, group="Calibration"),
+        ReportMetric("s", lambda run: clock_of(run).calibration, None, 1, group="Calibration"),
         ReportMetric("MB", _total_megabytes, False, 1, group="Total"),
-        ReportMetric("s", lambda run: _sum(run.rounds.seconds) + run.calibration_seconds, False, 1, group="Total"),
+        ReportMetric("s", lambda run: clock_of(run).total, False, 1, group="Total"),
     )
     groups = compared(study)
     if any(_warm_up(run) for group in groups for run in group.counted):
         metrics = (*metrics, ReportMetric("s", _warm_up, None, 1, group="Compilation"))
+    estimated = any(clock_of(run).estimated for group in groups for run in group.counted)
     sections = []
     for setting in study.settings:
         by_label = {group.label: group for group in setting.groups if group.counted}
@@ -109,6 +115,7 @@ def costs(study: StudyData) -> Table:
     caption = (
         "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
         f"{spread_of(groups)}; totals include calibration{', not compilation' if len(metrics) > 8 else ''}. "
+        f"{f'{ESTIMATED} ' if estimated else ''}"
         f"{ranking_rule(groups)}{f' {SHARED}' if any(map(_shared, groups)) else ''}"
     )
     return Table("costs", "Communication and time", caption, columns, tuple(sections))
@@ -127,8 +134,13 @@ def _shared(group: Group) -> bool:
     return any(run.clock_is_shared for run in group.counted)
 
 
+def _rounds_seconds(run: RunData) -> float:
+    return float(clock_of(run).seconds.sum())
+
+
 def _warm_up(run: RunData) -> float:
-    return _sum(run.rounds.warm_up)
+    clock = clock_of(run)
+    return float(clock.compiling.sum()) + clock.calibration_compiling
 
 
 def _total_megabytes(run: RunData) -> float:

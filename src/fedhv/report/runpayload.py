@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedhv.protocol.evaluation import AGGREGATES, MainScore
+from fedhv.report.clock import clock_of
 from fedhv.report.groups import Group
 from fedhv.report.rates import rates_of
 from fedhv.report.reading import RunData
@@ -27,7 +28,8 @@ def run_payload(
     shown, judged = thin(len(rounds), step), thin(len(evaluations), step)
     at = np.searchsorted(rounds.number, evaluations.round[judged])
     spent_bytes = np.cumsum(np.nan_to_num(rounds.down + rounds.up))
-    spent_seconds, compiling = clocks(run)
+    clock = clock_of(run)
+    spent_seconds, compiling = np.cumsum(clock.seconds), np.cumsum(clock.compiling)
     report = None if follows_slack(run) else columns(rounds.report[shown], 4)
     return {
         "name": run.name,
@@ -48,7 +50,7 @@ def run_payload(
         "nodes": _nodes(run),
         "absent": [int(n) for n in np.nansum(rounds.absent, axis=0)] if np.nansum(rounds.absent) else None,
         "config": toml.write(run.record.config),
-        "calibration": [run.calibration_bytes, round(run.calibration_seconds, 3)],
+        "calibration": [run.calibration_bytes, round(clock.calibration, 3), round(clock.calibration_compiling, 3)],
         "reference": _numbers(run.reference.values, 6) if run.reference else None,
         "round": rounds.number[shown].tolist(),
         "weights": columns(rounds.weights[shown], 4),
@@ -103,28 +105,6 @@ def clock_mates(run: RunData, runs: Sequence[RunData]) -> list[RunData]:
         return []
     others = [o for o in runs if o is not run and o.record.machine.get("engine") == "stacked" and len(o.rounds)]
     return [o for o in others if math.isclose(o.rounds.seconds[0], run.rounds.seconds[0], rel_tol=1e-4)]
-
-
-def clocks(run: RunData) -> tuple[Array, Array]:
-    """The seconds of rounds and those of compilation, summed up to every round.
-
-    Where compilation is not recorded, an estimate of it is taken from the seconds of the first round.
-    """
-    rounds = run.rounds
-    seconds, compiling = np.nan_to_num(rounds.seconds), np.nan_to_num(rounds.warm_up)
-    if not run.clock_is_recorded and len(rounds):
-        compiling[0] = compilation(run)
-        seconds[0] -= compiling[0]
-    return np.cumsum(seconds), np.cumsum(compiling)
-
-
-def compilation(run: RunData) -> float:
-    """An estimate: the time of the first round beyond the median, on a GPU, where kernels are compiled; 0 elsewhere."""
-    seconds = run.rounds.seconds
-    if run.record.machine.get("device", "cpu") == "cpu" or len(seconds) < 3 or not np.isfinite(seconds).all():
-        return 0.0
-    extra = float(seconds[0] - np.median(seconds))
-    return extra if extra > 10 * float(np.median(seconds)) else 0.0
 
 
 def _nodes(run: RunData) -> dict[str, Any] | None:

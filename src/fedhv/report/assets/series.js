@@ -20,10 +20,10 @@ function evaluationCurve(run, choice) {
   const length = run.evaluated.length;
   const y = OF_TASK.includes(choice.metric) ? column(run[choice.metric], choice.task, length) : run[choice.metric];
   if (!y || !length || y.every((value) => value === null)) return null;
-  const [extraBytes, calibrating] = choice.calibration ? run.calibration : [0, 0];
+  const [extraBytes, calibrating, compilingFirst] = choice.calibration ? run.calibration : [0, 0, 0];
   const x =
     choice.against === "bytes" ? run.bytes.map((value) => value + extraBytes)
-    : choice.against === "seconds" ? run.seconds.map((value, i) => value + calibrating + (choice.compilation ? run.compilation?.[i] ?? 0 : 0))
+    : choice.against === "seconds" ? run.seconds.map((value, i) => value + calibrating + (choice.compilation ? compilingFirst + (run.compilation?.[i] ?? 0) : 0))
     : run.evaluated;
   return { at: run.evaluated, x, y };
 }

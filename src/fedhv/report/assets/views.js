@@ -47,12 +47,12 @@ function showCurveControls(data, setting, choice, changed) {
   byId("group-box").hidden = !setting.hyper.length;
   byId("task-box").hidden = !OF_TASK.includes(byId("metric").value);
   byId("calibration-box").hidden = byId("against").value === "round";
-  byId("compilation-box").hidden = byId("against").value !== "seconds" || !setting.runs.some((run) => run.compilation);
+  byId("compilation-box").hidden = byId("against").value !== "seconds" || !setting.runs.some((run) => run.compilation || run.calibration[2]);
   byId("smooth-at").textContent = Number(byId("smooth").value) ? Number(byId("smooth").value).toFixed(2) : "off";
   const shared = byId("against").value === "seconds" && setting.runs.some((run) => run.shared);
   byId("clock").hidden = !shared;
   byId("clock-estimated").hidden = !setting.runs.some((run) => run.shared && run.estimated);
-  byId("compilation-box").title = setting.runs.some((run) => run.compilation && run.estimated) ? "Estimated: what the first round took beyond the median round" : "As recorded";
+  byId("compilation-box").title = setting.runs.some((run) => run.compilation && run.estimated) ? "Estimated: what rounds of more than ten median rounds took beyond the median" : "As recorded";
   byId("thinned").hidden = data.thinned < 2;
   byId("thinned").textContent = `Curves and saved data have every ${data.thinned}th round, since all would not fit into a page; tables and figures use all of them.`;
   byId("download-csv").title = data.thinned < 2 ? "Every round of every run on this page, one line for each task" : `Every ${data.thinned}th round of every run, one line for each task`;

@@ -42,7 +42,8 @@ def weights(setting: SettingStudy) -> Figure:
         if few:
             _lines(each, setting, group, "weights")
             each.axhline(1 / len(setting.tasks), color="#888888", linewidth=0.8, linestyle=":", zorder=1)
-            each.set_ylim(0, min(1.0, each.get_ylim()[1]))
+    if few:  # panels share the axis, so its limit is known only when all have been drawn
+        axes[0].set_ylim(0, min(1.0, max(each.get_ylim()[1] for each in axes)))
     for each in axes[::columns]:
         each.set_ylabel("Weight" if few else "Task")
     letters(axes)

@@ -1,4 +1,4 @@
-"""Accuracy against cost: bytes and wall-clock time, calibration included."""
+"""Accuracy against cost: bytes and wall-clock time, calibration included and compilation left out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhv.report.aggregate import Curve, cost_curve
+from fedhv.report.clock import clock_of
 from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, panels
 from fedhv.report.figures.learning import TITLES
 from fedhv.report.groups import SettingStudy
@@ -37,18 +38,23 @@ def costs(setting: SettingStudy, styles: Mapping[str, Style]) -> Figure:
             from_zero(each)
             each.set_title(f"{_PANELS[metric]} against {'communication' if cost == 'bytes' else 'time'}")
             if row == 1:
-                each.set_xlabel(f"{_NAMES[cost]}{_apart(setting) if cost == 'seconds' else ''} ({unit})")
+                each.set_xlabel(f"{_NAMES[cost]} ({unit}){_clock_note(setting) if cost == 'seconds' else ''}")
         axes[2 * row].set_ylabel(TITLES[metric])
     letters(axes)
     legend_above(figure, axes[0])
     return figure
 
 
-def _apart(setting: SettingStudy) -> str:
-    """What the seconds are not: those of a run alone, or of its compilation."""
+def _clock_note(setting: SettingStudy) -> str:
+    """How the seconds differ from those of a run alone with its compilation, on a line of its own."""
     runs = [run for group in setting.groups for run in group.runs]
-    shared = ", shared clock" if any(run.clock_is_shared for run in runs) else ""
-    return shared + (", without compilation" if any(np.nansum(run.rounds.warm_up) > 0 for run in runs) else "")
+    clocks = [clock_of(run) for run in runs]
+    said = ["shared clock"] if any(run.clock_is_shared for run in runs) else []
+    if any(clock.estimated for clock in clocks):
+        said.append("without compilation (estimated)")
+    elif any(clock.compiling.any() for clock in clocks):
+        said.append("without compilation")
+    return f"\n{', '.join(said)}" if said else ""
 
 
 def unit_of(largest: float, cost: str) -> tuple[float, str]:
