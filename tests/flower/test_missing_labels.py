@@ -19,7 +19,7 @@ from fedhv.engines import Sequential
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.engine import Nodes
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.flower.wire import Introduction, Malformed, decode_introduction, introduction
 from fedhv.problem.labels import Holding
 from fedhv.protocol.cohort import Cohort

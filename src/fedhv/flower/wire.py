@@ -23,7 +23,9 @@ from flwr.common.constant import SType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import Tensor
 
+import fedhv.protocol.requests  # noqa: F401  (the requests that a node knows)
 from fedhv._version import __version__
+from fedhv.methods import CLIENT_SIDE
 from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
@@ -32,6 +34,7 @@ from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import REQUESTS, Reply, Request
 from fedhv.protocol.script import Memory
 from fedhv.support.errors import InputError, printable
+from fedhv.support.imports import import_object
 
 PROTOCOL = 3
 """The version of the protocol: the meaning of requests and replies, and the clients' computations."""
@@ -114,11 +117,18 @@ def expects_counts(content: RecordDict) -> bool:
     return bool(_config(content).get("partial", False))
 
 
+def request_class(name: str) -> type[Request] | None:
+    """The class of a request by its name on the wire; None if it is unknown here."""
+    if name in CLIENT_SIDE:  # these methods have requests of their own, which nothing else on a node imports
+        import_object(CLIENT_SIDE[name], "method")
+    return REQUESTS.get(name)
+
+
 def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
     """The request of a message. Tensors that the client already has are taken from its memory of this round."""
     config = _config(content)
     name = _take(config, "ask", str)
-    kind = REQUESTS.get(name)
+    kind = request_class(name)
     if kind is None:
         raise Malformed(f"the request '{name}' is unknown; import the module that defines it in the node's app")
     values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"ask.{n}") in config}
