@@ -6,7 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 from problems import everything_random
 from waiting import HANG
 
@@ -315,7 +316,26 @@ def test_nodes_may_leave_and_join_between_rounds(grid, tmp_path):
     assert asked[0] == {2, 3, 4, 5}
     assert asked[4] == {2, 3, 4, 77}
     lost = [refusal for record in history for refusal in record.get("refused", [])]
-    assert lost in ([], [{"client": 4, "reason": "the node has left: Node is not available"}])
+    assert lost in ([], [{"client": 4, "reason": "the node has left or misses heartbeats"}])
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_an_error_of_the_superlink_is_no_answer_of_the_node(through, grid, tmp_path):
+    """The node does not count as one that answered, and is asked again once it has answered a hello message."""
+    long = "Error: Message Unavailable - The requested message could not be found in the database. It may have expired."
+
+    def trouble(message, k):
+        if k == 2 and message.metadata.message_type == "train" and message.metadata.group_id == "1":
+            return Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, long), reply_to=message)
+        return None
+
+    grid.trouble = trouble
+    first, second = play(through, grid, tmp_path)
+    assert first["refused"] == [{"client": 2, "reason": "its message has expired"}]
+    assert [node["client"] for node in first["nodes"]] == [0, 1, 3, 4]
+    hellos = [each for each in grid.sent if each.metadata.message_type == HELLO and each.metadata.dst_node_id == 3]
+    assert len(hellos) == 2
+    assert "refused" not in second
 
 
 def test_too_few_replies_keep_the_state_and_repeat_the_round(grid, tmp_path):

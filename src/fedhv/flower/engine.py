@@ -18,7 +18,7 @@ from fedhv.engines import Choice
 from fedhv.engines.base import Engine
 from fedhv.engines.choosing import AnyPlan
 from fedhv.engines.privacy import ReportPrivacy
-from fedhv.flower.exchange import Quorum, exchange, reason
+from fedhv.flower.exchange import SUPERLINKS, Quorum, exchange, reason
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.status import check_stop
 from fedhv.flower.wire import Malformed, check_answer, decode_reply, encode_request, message_type, serialised_bytes
@@ -157,11 +157,13 @@ class Nodes(Engine):
                 if answer is None:
                     self.roster.missed(k)
                     raise Malformed(closed)
-                self._note(k, message)
                 if answer.has_error():
-                    if answer.error.code == ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
+                    if answer.error.code in (*SUPERLINKS, ErrorCode.REPLY_MESSAGE_UNAVAILABLE):
                         self.roster.missed(k)  # this reply is missing too
+                    if answer.error.code not in SUPERLINKS:
+                        self._note(k, message)
                     raise Malformed(reason(answer))
+                self._note(k, message)
                 self._real += Traffic(up=serialised_bytes(answer))
                 self.roster.answered(k)
                 check_answer(answer.content, message.content)
@@ -204,9 +206,9 @@ class Nodes(Engine):
         keeps = call.request.keeps or call.cohort.local.keep_state or bool(self.layout.resident)
         if first and keeps and call.cohort.round > 0:
             self.notes.append(
-                "Flower's nodes keep what a client remembers between rounds (control variates, optimiser states, layers "
-                f"of its own) until a run ends. From round {call.cohort.round + 1} on they begin without it, so the result "
-                "differs from that of an uninterrupted run."
+                "Flower's nodes keep what a client remembers between rounds (control variates, states of optimisers, "
+                f"its own layers) until a run ends. From round {call.cohort.round + 1} on they begin without it, so "
+                "the result differs from that of an uninterrupted run."
             )
 
     def _forward_notes(self) -> None:

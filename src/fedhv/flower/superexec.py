@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from fedhv.support.errors import InputError, printable
@@ -31,6 +32,8 @@ IMPORTED = ("flwr.supernode.runtime.run_clientapp", "torch", "fedhv.flower.clien
 """What a node's app needs."""
 LONGEST_PAUSE = 1.0
 """Seconds between two checks for ended processes."""
+ENDING = (signal.SIGTERM, signal.SIGINT)
+"""The signals that end the command, in good order: a service that is stopped has not failed."""
 APP, LOOP = "flwr-clientapp", "superexec"
 """The names of the processes, as `ps` and `top` show them."""
 
@@ -43,6 +46,8 @@ def serve(addresses: Sequence[str]) -> NoReturn:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise InputError(f"A Runtime API has an address such as 127.0.0.1:9094. Found '{printable(address)}'.")
+    for number in ENDING:
+        signal.signal(number, _end)
     for module in IMPORTED:
         import_module(module)
     gc.collect()
@@ -124,15 +129,14 @@ def _fork(name: str, work: Callable[..., None], *arguments: Any) -> int:
         return pid
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
         with contextlib.suppress(OSError):  # Linux only
             Path("/proc/self/comm").write_text(name)
         work(*arguments)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    except KeyboardInterrupt:
-        pass
     except BaseException:
         traceback.print_exc()
     finally:
@@ -140,6 +144,10 @@ def _fork(name: str, work: Callable[..., None], *arguments: Any) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
 
 
 def _ended() -> list[int]:
