@@ -72,6 +72,16 @@ def test_a_study_that_has_not_begun_starts_by_itself(serve, tab, tmp_path):
     assert shown.drawn("curve-chart") > 300
 
 
+def test_a_run_without_rounds_is_neither_drawn_nor_called_healthy(serve, tab, tmp_path):
+    """As a federation that still waits for its nodes."""
+    write_history(write_run(tmp_path / "fedhv-seed0", rounds=12, done=4, finished=False), [])
+    page = tab(serve(tmp_path).url).page
+    card = page.locator("#cards article").inner_text()
+    assert "0 of 12 rounds" in card
+    assert "healthy" not in card
+    assert page.locator("#curve-chart .empty").inner_text() == "Nothing to draw: no evaluated run is switched on."
+
+
 def test_a_run_that_diverges_is_red(serve, tab, tmp_path):
     run = write_run(tmp_path / "fedhv-seed0", rounds=12, done=8)
     path = run / "history.jsonl"

@@ -30,7 +30,7 @@ def load(context):
 if __name__ == "__main__":
     from flwr.serverapp import ServerApp
 
-    from fedhv.flower.server_app import serve
+    from fedhv.flower.server import serve
 
     server = ServerApp()
 

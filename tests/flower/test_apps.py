@@ -8,8 +8,9 @@ import tomllib
 import pytest
 from flwr.app import Context, RecordDict
 
-from fedhv.flower import apps
 from fedhv.flower.control import Control, reporting
+from fedhv.flower.up_client import client
+from fedhv.flower.up_server import server
 from fedhv.runs import resolve
 from fedhv.runs.config import load_setting
 from fedhv.support import toml
@@ -39,8 +40,8 @@ def serve(tmp_path):
         config = {"setting": str(setting), "method": "fedhv", "seed": 0, "out": str(run), "reference": str(reference)}
         config |= {"device": "cpu", "reply-seconds": 5.0, "node-seconds": 5.0, "control": str(tmp_path)}
         config |= {name.replace("_", "-"): value for name, value in values.items()}
-        nodes = LocalGrid(apps.client, {k + 1: k for k in range(3)}, **config)
-        apps.server(nodes, Context(1, 1, {}, RecordDict(), config))
+        nodes = LocalGrid(client, {k + 1: k for k in range(3)}, **config)
+        server(nodes, Context(1, 1, {}, RecordDict(), config))
         return tomllib.loads((run / "config.toml").read_text())
 
     return start

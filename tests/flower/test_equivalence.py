@@ -12,7 +12,7 @@ import fedhv
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.engines import Sequential
 from fedhv.flower import Patience, Strategy, client_app
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.simulation.rounds import Plan, simulate
 from flower.local_grid import LocalGrid
 

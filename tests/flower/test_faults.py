@@ -6,16 +6,19 @@ import threading
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 from problems import everything_random
 from waiting import HANG
 
-from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
+import fedhv
+from fedhv import SCAFFOLD, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.flower import Patience, Strategy, client_app, mailbox
 from fedhv.flower.engine import over_flower
 from fedhv.flower.hello import HELLO
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate_together
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
@@ -121,6 +124,16 @@ def play(through, grid, tmp_path, method=FEDHV, override=()):
     strategy = Strategy(method, grid.problem, override=override, patience=PATIENCE, folder=tmp_path / "run")
     strategy.start(grid)
     return [played.as_dict() for played in strategy.execution.history.rounds]
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_simulated_faults_are_those_of_the_simulator(through, grid, tmp_path):
+    rates = ["drop_out=0.1", "late=0.1", "crash=0.1", "non_finite=0.2"]
+    override = [*(f"faults.{rate}" for rate in rates), "training.rounds=4"]
+    there = play(through, grid, tmp_path, override=override)
+    here = fedhv.run(grid.problem, FEDHV, override=[*OVERRIDE, *override], engine="sequential").history
+    assert [record.get("refused") for record in there] == [record.get("refused") for record in here]
+    assert len({refusal["reason"] for record in there for refusal in record.get("refused", ())}) > 2
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])
@@ -303,7 +316,26 @@ def test_nodes_may_leave_and_join_between_rounds(grid, tmp_path):
     assert asked[0] == {2, 3, 4, 5}
     assert asked[4] == {2, 3, 4, 77}
     lost = [refusal for record in history for refusal in record.get("refused", [])]
-    assert lost in ([], [{"client": 4, "reason": "the node has left: Node is not available"}])
+    assert lost in ([], [{"client": 4, "reason": "the node has left or misses heartbeats"}])
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_an_error_of_the_superlink_is_no_answer_of_the_node(through, grid, tmp_path):
+    """The node does not count as one that answered, and is asked again once it has answered a hello message."""
+    long = "Error: Message Unavailable - The requested message could not be found in the database. It may have expired."
+
+    def trouble(message, k):
+        if k == 2 and message.metadata.message_type == "train" and message.metadata.group_id == "1":
+            return Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, long), reply_to=message)
+        return None
+
+    grid.trouble = trouble
+    first, second = play(through, grid, tmp_path)
+    assert first["refused"] == [{"client": 2, "reason": "its message has expired"}]
+    assert [node["client"] for node in first["nodes"]] == [0, 1, 3, 4]
+    hellos = [each for each in grid.sent if each.metadata.message_type == HELLO and each.metadata.dst_node_id == 3]
+    assert len(hellos) == 2
+    assert "refused" not in second
 
 
 def test_too_few_replies_keep_the_state_and_repeat_the_round(grid, tmp_path):
@@ -446,6 +478,27 @@ def test_a_node_that_lost_its_gradients_says_so(grid, tmp_path):
     assert "does not have the task gradients" in history[0]["refused"][0]["reason"]
 
 
+@pytest.mark.parametrize(("method", "lost"), [(SCAFFOLD(local_lr=0.1), 1), (Uniform(), 0)])
+def test_a_run_that_continues_says_what_its_nodes_have_lost(method, lost, grid, tmp_path):
+    """Flower keeps a node's state until a run ends, and the server's checkpoint does not have it."""
+    said = []
+
+    class Messages(Observer):
+        def message(self, text):
+            said.append(text)
+
+    def part(rounds):
+        strategy = Strategy(
+            method, grid.problem, override=OVERRIDE, patience=PATIENCE, folder=tmp_path / "run", observer=Messages()
+        )
+        strategy.start(grid, num_rounds=rounds)
+
+    part(1)
+    assert not [text for text in said if "begin without it" in text], "nothing is lost at the start of a run"
+    part(1)
+    assert len([text for text in said if "From round 2 on they begin without it" in text]) == lost
+
+
 def test_what_a_node_keeps_is_gone_after_the_round(grid, tmp_path):
     play("server app", grid, tmp_path, FedCMOO())
     assert all(len(context.state) == 0 for context in grid.nodes.values())
@@ -453,7 +506,7 @@ def test_what_a_node_keeps_is_gone_after_the_round(grid, tmp_path):
 
 def test_a_node_without_a_partition_is_told_what_to_do(grid):
     del grid.nodes[1].node_config["partition-id"]
-    from fedhv.flower.client_app import partition_of
+    from fedhv.flower.client import partition_of
 
     with pytest.raises(InputError, match="--node-config"):
         partition_of(grid.nodes[1])

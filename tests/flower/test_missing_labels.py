@@ -21,7 +21,7 @@ from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.engine import Nodes
 from fedhv.flower.hello import Introduction, decode_introduction, introduction
 from fedhv.flower.records import Malformed
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.problem.labels import Holding
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call

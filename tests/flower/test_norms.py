@@ -10,7 +10,7 @@ import fedhv
 from fedhv import FSMGDA, FedCMOO, FedHV, FedProx, LocalTraining, Problem
 from fedhv.engines import Sequential
 from fedhv.flower import Patience, Strategy, client_app
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
 from fedhv.simulation.rounds import Plan, simulate
 from flower.local_grid import LocalGrid

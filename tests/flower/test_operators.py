@@ -16,7 +16,7 @@ from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.hello import HELLO
 from fedhv.flower.owners import read_owners, write_owners
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
 from fedhv.support.errors import InputError
 from flower.local_grid import SWALLOWED, LocalGrid

@@ -21,7 +21,7 @@ import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
 from fedhv.engines.privacy import ReportPrivacy, privately, spent
 from fedhv.flower import Patience, Strategy, client_app
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.flower.up import RESTARTS, _show_privacy_bound
 from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting

@@ -12,7 +12,7 @@ from fedhv import FedHV
 from fedhv.engines.accounting import gaussian_epsilon
 from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Patience, client_app
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.flower.status import status, stop
 from fedhv.flower.up import privacy_spent
 from fedhv.simulation.observer import Observer

@@ -17,7 +17,7 @@ from runs_on_disk import records
 
 from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
-from fedhv.flower.server_app import serve
+from fedhv.flower.server import serve
 from fedhv.runs.record import read_finished
 from fedhv.support.errors import Diverged, FedHVError, InputError
 from flower.local_grid import LocalGrid

@@ -1,4 +1,4 @@
-"""The commands `flower up`, `flower status`, `flower stop`, `flower back` and `flower certificates`."""
+"""The commands `flower up`, `status`, `stop`, `back`, `spent`, `superexec` and `certificates`."""
 
 from __future__ import annotations
 
@@ -161,6 +161,22 @@ def spent(policy: Annotated[Path, typer.Argument(help="A node's policy file.")],
         output_console(140),
         f"ε = {epsilon:.4g} of {found.budget.epsilon:g} at δ = {found.budget.delta:g}, for {answers} answers.",
     )
+
+
+@flower.command()
+def superexec(
+    addresses: Annotated[
+        list[str], typer.Argument(help="The address of a SuperNode's Runtime API (its --host and --port).")
+    ],
+) -> None:
+    """Start the apps of SuperNodes that run with `--isolation process`.
+
+    It imports torch and FedHV once and forks a process for every message. Flower's own SuperExec starts a new Python
+    every time, which takes seconds. It runs until it is ended.
+    """
+    from fedhv.flower.superexec import serve
+
+    serve(addresses)
 
 
 @flower.command()

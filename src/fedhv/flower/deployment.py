@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from fedhv.flower.certificates import Certificates, make_certificates
 from fedhv.flower.processes import Processes, free_ports
@@ -25,6 +25,8 @@ SUBMITTING = 300.0
 """The time limit of a Flower command, in seconds."""
 
 
+SUPEREXEC = "superexec"
+"""The process that starts the apps of all nodes."""
 HOST = "127.0.0.1"
 """The only address at which processes listen."""
 
@@ -32,12 +34,15 @@ HOST = "127.0.0.1"
 class Deployment:
     """A context manager that starts the processes and ends all of them, also after an error."""
 
+    forks: ClassVar[bool] = True
+    """Whether one SuperExec forks the apps of all nodes; False for Flower's own at every node, to compare the two."""
+
     def __init__(self, nodes: int, tls: bool = False) -> None:
         self.nodes, self.tls = nodes, tls
         self.home = Path(tempfile.mkdtemp(prefix="fedhv-flower-"))
         self.logs = self.home / "logs"
         self.logs.mkdir()
-        self.processes = Processes(environment(self.home), self.logs)
+        self.processes = Processes(environment(self.home, nodes), self.logs)
         self.certificates: Certificates | None = None
         self.owners: dict[int, int] = {}
         """The node id of every partition's registered key."""
@@ -102,6 +107,8 @@ class Deployment:
             "--node-config",
             f"partition-id={partition} num-partitions={self.nodes} name='node-{partition}'",
         ]
+        if self.forks:
+            command += ["--isolation", "process"]
         if self.certificates is None:
             command += ["--insecure"]
         else:
@@ -132,14 +139,18 @@ class Deployment:
                 register = ("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
                 self.owners[partition] = int(json.loads(self.flwr(*register, "--format", "json"))["node-id"])
             self._start_node(partition)
+        if self.forks:
+            addresses = [f"{HOST}:{port}" for port in self.node_ports]
+            self.processes.start(SUPEREXEC, [sys.executable, "-m", "fedhv", "flower", "superexec", *addresses])
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home: Path, nodes: int = 1) -> dict[str, str]:
     """The environment of all processes: a separate home, no telemetry, no downloads, one thread each."""
     commands = str(Path(sys.executable).parent)  # Flower starts its own commands by name
     return {
         "OMP_NUM_THREADS": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        # Every check for a task takes milliseconds of two processes: many nodes on one machine check less often.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": f"{min(1.0, max(0.1, 0.02 * nodes)):g}",
         **os.environ,
         "PATH": os.pathsep.join([commands, os.environ.get("PATH", "")]),
         "FLWR_HOME": str(home),
@@ -154,7 +165,7 @@ def write_app(folder: Path, config: Mapping[str, object]) -> Path:
     """The app folder that Flower packs and sends: the names of the two apps and the run configuration."""
     folder.mkdir(parents=True)
     project = {"name": "fedhv-up", "version": "1.0.0", "description": "A setting of FedHV", "license": "Apache-2.0"}
-    components = {"serverapp": "fedhv.flower.apps:server", "clientapp": "fedhv.flower.apps:client"}
+    components = {"serverapp": "fedhv.flower.up_server:server", "clientapp": "fedhv.flower.up_client:client"}
     app = {"publisher": "fedhv", "components": components, "config": config}
     tables = {"project": project | {"dependencies": []}, "tool": {"flwr": {"app": app}}}
     write_atomic(folder / "pyproject.toml", toml.write(tables))

@@ -18,7 +18,7 @@ from fedhv.engines import Choice
 from fedhv.engines.base import Engine
 from fedhv.engines.choosing import AnyPlan
 from fedhv.engines.privacy import ReportPrivacy
-from fedhv.flower.exchange import Quorum, exchange, reason
+from fedhv.flower.exchange import SUPERLINKS, Quorum, exchange, reason
 from fedhv.flower.records import Malformed
 from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.status import check_stop
@@ -61,7 +61,7 @@ class Nodes(Engine):
         """The seconds until each reply arrived, by the id of the answered message."""
         self._took_part: dict[int, dict[str, Any]] = {}
         self._roster: Roster | None = None
-        self._gathered = False
+        self._gathered = self._began = False
         self._real = Traffic()
         # Nodes keep memory until the run ends. Another run with the same seed must not use it.
         self._run = uuid.uuid4().hex
@@ -125,6 +125,7 @@ class Nodes(Engine):
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
         """The messages with a request to the available clients of a cohort, by client."""
         request, cohort = call.request, call.cohort
+        self._note_lost_memory(call)
         sent = leaving(request, self.layout)
         content = encode_request(sent, cohort, extra, self._run, partial=self.layout.partial)
         made = {
@@ -157,11 +158,13 @@ class Nodes(Engine):
                 if answer is None:
                     self.roster.missed(k)
                     raise Malformed(closed)
-                self._note(k, message)
                 if answer.has_error():
-                    if answer.error.code == ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
+                    if answer.error.code in (*SUPERLINKS, ErrorCode.REPLY_MESSAGE_UNAVAILABLE):
                         self.roster.missed(k)  # this reply is missing too
+                    if answer.error.code not in SUPERLINKS:
+                        self._note(k, message)
                     raise Malformed(reason(answer))
+                self._note(k, message)
                 self._real += Traffic(up=serialised_bytes(answer))
                 self.roster.answered(k)
                 check_answer(answer.content, message.content)
@@ -197,6 +200,17 @@ class Nodes(Engine):
         nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}
         self.arrivals.clear()
         return {"serialised": bytes_sent(real), "nodes": nodes}
+
+    def _note_lost_memory(self, call: Call) -> None:
+        """Warn once if this run continues another one whose nodes kept something between rounds: it is lost."""
+        first, self._began = not self._began, True
+        keeps = call.request.keeps or call.cohort.local.keep_state or bool(self.layout.resident)
+        if first and keeps and call.cohort.round > 0:
+            self.notes.append(
+                "Flower's nodes keep what a client remembers between rounds (control variates, states of optimisers, "
+                f"its own layers) until a run ends. From round {call.cohort.round + 1} on they begin without it, so "
+                "the result differs from that of an uninterrupted run."
+            )
 
     def _forward_notes(self) -> None:
         self.notes += self.roster.notes

@@ -114,12 +114,15 @@ REASONS = {
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "its app raised",
     ErrorCode.MESSAGE_UNAVAILABLE: "its message has expired",
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its reply is not available",
-    ErrorCode.NODE_UNAVAILABLE: "the node has left",
+    ErrorCode.NODE_UNAVAILABLE: "the node has left or misses heartbeats",
     ErrorCode.MOD_FAILED_PRECONDITION: "a mod refused the message",
     ErrorCode.INVALID_FAB: "its app could not be verified",
     ErrorCode.CLIENT_APP_CRASHED: "its app crashed",
 }
 """The meaning of Flower's error codes."""
+
+SUPERLINKS = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+"""Errors of the SuperLink: the node has not answered. Their longer text adds nothing."""
 
 LONGEST_REASON = 300
 
@@ -127,6 +130,8 @@ LONGEST_REASON = 300
 def reason(reply: Message) -> str:
     """The reason of an error reply as one printable line, because its text comes from a node and is shown to users."""
     what = REASONS.get(reply.error.code, f"error {reply.error.code}")
+    if reply.error.code in SUPERLINKS:
+        return what
     more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
         more = more.split("<'", 1)[1].removesuffix("'>")

@@ -37,7 +37,7 @@ class Patience:
         nodes: The limit for nodes to become available: at the start all of them, later as many as a round needs. After
             a server was killed, Flower takes a minute or more to free nodes that were receiving from it, unless the
             run is stopped. A run with the same result as an uninterrupted one has to wait for them.
-        again: The interval between two hello messages to a node owned answer was missing or invalid.
+        again: The interval between two hello messages to a node whose answer was missing or invalid.
     """
 
     reply: float = 600.0

@@ -12,7 +12,7 @@ from fedhv.engines.accounting import gaussian_epsilon
 from fedhv.engines.privacy import ReportPrivacy, spent
 from fedhv.engines.rehearsal import rehearse
 from fedhv.flower.control import Control
-from fedhv.flower.deployment import Deployment, write_app
+from fedhv.flower.deployment import SUPEREXEC, Deployment, write_app
 from fedhv.flower.engine import over_flower
 from fedhv.flower.owners import write_owners
 from fedhv.flower.roster import Patience
@@ -33,6 +33,8 @@ POLL_SECONDS = 0.25
 """Seconds between two checks of the run's progress."""
 STARTING = 300.0
 """The time limit for a ServerApp to start, in seconds."""
+ESSENTIAL = {"superlink": "The SuperLink", SUPEREXEC: "The SuperExec"}
+"""Processes without which no run continues."""
 RESTARTS = 3
 """How often a ServerApp that was killed is restarted."""
 
@@ -164,8 +166,8 @@ def _run(deployment: Deployment, order: Order, setting: Setting, progress: _RunP
             time.sleep(POLL_SECONDS)
             for name in set(deployment.processes.dead()) - missing:
                 missing.add(name)
-                if name == "superlink":
-                    raise FedHVError(f"The SuperLink ended:\n{deployment.processes.tail(name)}")
+                if name in ESSENTIAL:
+                    raise FedHVError(f"{ESSENTIAL[name]} ended:\n{deployment.processes.tail(name)}")
                 observer.message(f"{name} has ended. The run continues without it.")
             if not control.started() and time.monotonic() - submitted > STARTING:
                 tail = deployment.processes.tail("superlink")

@@ -19,6 +19,7 @@ import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+import fedhv.protocol.requests  # noqa: F401  (the requests that a node knows)
 from fedhv.flower.hello import versions
 from fedhv.flower.records import (
     ARRAYS,
@@ -32,6 +33,7 @@ from fedhv.flower.records import (
     take,
     vector,
 )
+from fedhv.methods import CLIENT_SIDE
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import plain_fields, tensor_fields, tensors_of
@@ -39,6 +41,7 @@ from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import REQUESTS, Reply, Request
 from fedhv.protocol.script import Memory
 from fedhv.support.errors import InputError
+from fedhv.support.imports import import_object
 
 ANSWERED = ("round", "run", "ask")
 """What a reply repeats of the message that it answers."""
@@ -96,11 +99,18 @@ def expects_counts(content: RecordDict) -> bool:
     return bool(config_of(content).get("partial", False))
 
 
+def request_class(name: str) -> type[Request] | None:
+    """The class of a request by its name on the wire; None if it is unknown here."""
+    if name in CLIENT_SIDE:  # these methods have requests of their own, which nothing else on a node imports
+        import_object(CLIENT_SIDE[name], "method")
+    return REQUESTS.get(name)
+
+
 def decode_request(content: RecordDict, layout: Layout, memory: Memory, device: torch.device | str = "cpu") -> Request:
     """The request of a message. Tensors that the client already has are taken from its memory of this round."""
     config = config_of(content)
     name = take(config, "ask", str)
-    kind = REQUESTS.get(name)
+    kind = request_class(name)
     if kind is None:
         raise Malformed(f"the request '{name}' is unknown; import the module that defines it in the node's app")
     values: dict[str, Any] = {n: config[k] for n in plain_fields(kind) if (k := f"ask.{n}") in config}

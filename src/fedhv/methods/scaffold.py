@@ -40,6 +40,7 @@ class ScaffoldTrain(Request):
     name: ClassVar[str] = "scaffold"
     reply: ClassVar[type[Reply]] = ScaffoldReply
     trains: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     model: Tensor = tensor("d")
     control: Tensor = tensor("d", label="control variate")

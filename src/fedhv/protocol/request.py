@@ -131,6 +131,7 @@ class Request(ABC):
         reply: The class of a client's reply.
         trains: Whether clients train for it. Simulated crashes and delays happen in these exchanges.
         evaluates: Whether clients evaluate a model on what they hold out.
+        keeps: Whether clients keep something in `memory.run` for later rounds.
         each: Whether the server keeps every reply in addition to the mean; a field if a method can choose it.
     """
 
@@ -138,6 +139,7 @@ class Request(ABC):
     reply: ClassVar[type[Reply]]
     trains: ClassVar[bool] = False
     evaluates: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
     each: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:

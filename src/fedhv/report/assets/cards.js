@@ -23,5 +23,6 @@ function updateCard(card, { run, setting }) {
     !run.finished && run.left !== null ? `about ${amount("seconds", Math.max(1, run.left))} left` : null,
     latest === null || latest === undefined ? null : `worst task ${setting.mains ? `${fixed(latest, setting.mains[0].digits)} (${setting.mains[0].name})` : `${fixed(latest, 1)} %`}`,
   ].filter(Boolean).join(" · ");
-  health.replaceChildren(...(run.health.length ? run.health : [{ text: "healthy: no floor hit, no reply refused, all values finite", bad: false }]).map(({ text, bad }) => el("li", { class: bad ? "bad" : null, text })));
+  const well = run.rounds ? [{ text: "healthy: no floor hit, no reply refused, all values finite", bad: false }] : [];
+  health.replaceChildren(...(run.health.length ? run.health : well).map(({ text, bad }) => el("li", { class: bad ? "bad" : null, text })));
 }

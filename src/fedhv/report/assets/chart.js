@@ -30,7 +30,7 @@ class Chart {
     this.valueHead = el("th", { scope: "col", text: "" });
     const head = el("thead", {}, el("tr", {}, this.place, this.valueHead));
     this.readout = el("div", { class: "readouts", tabindex: 0, role: "region", "aria-label": `Values of ${title}` }, el("table", { class: "readout" }, head, this.body));
-    this.empty = el("p", { class: "empty", text: "Nothing to draw: switch on a method and a seed.", hidden: true });
+    this.empty = el("p", { class: "empty", text: "Nothing to draw: no evaluated run is switched on.", hidden: true });
     box.classList.add("chart");
     box.append(this.tools, this.plotBox, this.paper, this.empty, ...(onRead ? [] : [this.readout]));
     this.plotBox.addEventListener("keydown", (event) => this.key(event));

@@ -2,7 +2,7 @@
 
 class Picture {
   // paint(what, width, colours) returns an SVG; title names it for files and screen readers.
-  constructor(box, title, paint, empty = "Nothing to draw: switch on a method and a seed.") {
+  constructor(box, title, paint, empty = "Nothing to draw: no evaluated run is switched on.") {
     Object.assign(this, { box, title, paint, what: null, width: 0 });
     this.sheet = el("div", { class: "sheet" });
     this.empty = el("p", { class: "empty", text: empty, hidden: true });

@@ -1,4 +1,4 @@
-"""The two apps of `fedhv flower up`: a setting of the package on Flower, defined by the run configuration.
+"""The ServerApp of `fedhv flower up`: a setting of the package on Flower, defined by the run configuration.
 
 | key                            | meaning                                                     |
 |--------------------------------|-------------------------------------------------------------|
@@ -21,12 +21,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhv.flower import run_config
-from fedhv.flower.client_app import client_app
 from fedhv.flower.control import reporting, send_message
 from fedhv.flower.log import Log
-from fedhv.flower.server_app import serve
-from fedhv.problem.problem import Problem
-from fedhv.runs.resolve import resolve
+from fedhv.flower.server import serve
 from fedhv.simulation.record import Round
 
 server = ServerApp()
@@ -72,12 +69,3 @@ class _ForwardedLog(Log):
         """Show refused clients only."""
         for refusal in round.refused:
             self.message(f"Round {round.number}: left out client {refusal.client}: {refusal.reason}.")
-
-
-def load(context: Context) -> Problem:
-    """The setting's problem; the node takes its own part of it."""
-    settings = context.run_config
-    return resolve(str(settings["setting"]), data=run_config.text(settings, "data"))[1]
-
-
-client = client_app(load, reports=lambda context: run_config.reports(context.run_config))
