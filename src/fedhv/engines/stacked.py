@@ -46,6 +46,7 @@ from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend, stack_terms
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member, Script
+from fedhv.protocol.sums import Partial
 
 Waiting = tuple[Computation, Member]
 """A pending computation of a client's script."""
@@ -129,6 +130,15 @@ class Stacked(Engine):
             for collector, clients, replies in zip(collectors, some, answers, strict=True):
                 collector.take_stack(clients, replies)
         return [collector.replies() for collector in collectors]
+
+    def summed(self, call: Call) -> Partial:
+        """The sums over a part of a cohort that is computed at once."""
+        if not self._ready:
+            self._compile_kernels([call])
+        collector = Collector(call, self.layout, self.client.holding)
+        (answers,) = self._answers([call], [call.cohort.clients])
+        collector.take_stack(call.cohort.clients, answers)
+        return collector.partial
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The replies of some clients of every call. Their scripts are advanced in step."""

@@ -15,7 +15,7 @@ from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
 from fedhv.runs.baselines import Pooled, baseline_method, pooled
 from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
-from fedhv.runs.cluster import check_ray, on_ray
+from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_run
@@ -32,6 +32,7 @@ from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
 from fedhv.support.files import make_folder
+from fedhv.support.ray.connection import check_ray
 
 CALIBRATION = "calibration"
 """The folder of the runs behind a study's reference."""
@@ -96,7 +97,7 @@ def check_executor(executor: str, jobs: int | None, own: bool) -> None:
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
     if executor == "ray":
-        check_ray()
+        check_ray("--executor ray")
         if own:
             raise InputError("Your own problem cannot be sent to other processes. For --executor ray name a setting.")
 
@@ -136,7 +137,11 @@ def run_study(
     variants = as_variants(methods)
     choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
     others = [baseline_method(name, setting, len(problem.tasks), variants[0].method) for name in baselines]
-    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
+    if executor == "ray" and choice.engine == "ray":
+        raise InputError(
+            "--executor ray computes every run on one worker, --engine ray each round on all of them. Found both; use one."
+        )
+    workers = 1 if own or choice.engine == "ray" else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
