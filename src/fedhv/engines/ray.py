@@ -91,7 +91,7 @@ class Ray(Engine):
         self._close = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(connected(workers))
-            self._check_slots()
+            check_room(self._resource)
             self._prepare(precision)
             self._close = stack.pop_all()
 
@@ -116,13 +116,6 @@ class Ray(Engine):
             raise InputError(
                 f"The engine 'ray' sends the problem to other processes, so it should be picklable. Found: {error}"
             ) from error
-
-    def _check_slots(self) -> None:
-        import ray
-
-        if ray.cluster_resources().get(self._resource, 0) < 1:
-            kind = "GPU for --device cuda" if self._resource == "GPU" else "core"
-            raise InputError(f"The Ray cluster should have a {kind}. Found none; see `ray status`.")
 
     def _slots(self) -> int:
         """The number of workers that the cluster has room for."""
@@ -204,6 +197,15 @@ class Ray(Engine):
     def workers(self) -> list[Any]:
         """The Ray actors of the workers that have started."""
         return self._pool.actors
+
+
+def check_room(resource: str) -> None:
+    """Raise an error if the cluster has no room for a worker; a resource is "CPU" or "GPU"."""
+    import ray
+
+    if ray.cluster_resources().get(resource, 0) < 1:
+        kind = "GPU for --device cuda" if resource == "GPU" else "core"
+        raise InputError(f"The Ray cluster should have a {kind}. Found none; see `ray status`.")
 
 
 def _pieces(clients: Sequence[int], size: int) -> list[Sequence[int]]:

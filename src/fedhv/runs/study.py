@@ -139,9 +139,10 @@ def run_study(
     others = [baseline_method(name, setting, len(problem.tasks), variants[0].method) for name in baselines]
     if executor == "ray" and choice.engine == "ray":
         raise InputError(
-            "--executor ray computes every run on one worker, --engine ray each round on all of them. Found both; use one."
+            "--executor ray gives every run one worker, --engine ray gives it all of them. Found both; use one."
         )
-    workers = 1 if own or choice.engine == "ray" else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
+    single = own or choice.engine == "ray"
+    workers = 1 if single else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")

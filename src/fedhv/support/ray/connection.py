@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,9 @@ from fedhv.support.errors import FedHVError, InputError
 
 SECONDS_TO_REACH = 10.0
 """Seconds for a connection to RAY_ADDRESS. Ray itself tries an address without a cluster for minutes."""
+
+ATTEMPTS = 3
+"""How often Ray is started on this machine."""
 
 
 def check_ray(option: str) -> None:
@@ -46,11 +49,27 @@ def connected(cores: int | None = None) -> Iterator[None]:
         except ConnectionError:
             if address := os.environ.get("RAY_ADDRESS"):
                 raise FedHVError(_no_cluster(address)) from None
-            ray.init(num_cpus=cores or usable_cores(), include_dashboard=False, **quiet)
+            _start(cores or usable_cores(), quiet)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _start(cores: int, quiet: Mapping[str, Any]) -> None:
+    """Start a temporary cluster. Ray gives its processes half a minute, which is short on a busy machine."""
+    import ray
+
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+            return
+        except Exception as error:
+            ray.shutdown()
+            if not attempts_left:
+                raise FedHVError(
+                    f"Ray does not start on this machine. Found: {' '.join(str(error).split())}"
+                ) from error
 
 
 def check_address() -> None:

@@ -143,7 +143,7 @@ class RayPool:
                 self._failed_starts += 1
                 if self._failed_starts == ATTEMPTS:
                     raise FedHVError(
-                        f"Workers of the Ray cluster do not start ({why}). Every machine needs the same fedhv and torch."
+                        f"Workers do not start on the cluster ({why}). Every machine needs the same fedhv and torch."
                     ) from None
             lost = list(worker.tasks.values())
             for first in lost[:1]:  # the one that it was computing
