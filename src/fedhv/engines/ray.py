@@ -101,7 +101,7 @@ class Ray(Engine):
         problem = ray.put(self._packed_problem())
         orders = Orders(self.inner, self.device.type, precision, tuple(sys.path))
         gpus = 1 if self._resource == "GPU" else 0
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
+        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
 
         def start() -> tuple[Any, Any]:
             worker = actor.remote()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedhv import __version__
+from fedhv._version import __version__
 from fedhv.engines.base import Engine
 from fedhv.engines.sequential import Sequential
 from fedhv.engines.stacked import Stacked

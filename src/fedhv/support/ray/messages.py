@@ -29,7 +29,7 @@ def pack(value: Any, shared: Iterable[Tensor] = ()) -> Message:
     beside = {id(each) for each in shared}
     buffers: list[Any] = []
 
-    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Ray has no types
+    class Pickler(cloudpickle.CloudPickler):
         """Sends tensors as arrays."""
 
         def reducer_override(self, obj: Any) -> Any:
