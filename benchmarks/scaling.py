@@ -150,7 +150,7 @@ def proportional(process: int) -> int:
 
 def streaming() -> list[dict[str, Any]]:
     results = []
-    for name in ENGINES:
+    for name in ("sequential", "parallel", "stacked"):
         seconds, memory = [], []
         for m in M:
             here, there = multiprocessing.Pipe()

@@ -23,6 +23,7 @@ METHODS = {
     "fedcmoo": FedCMOO(),
 }
 LOCAL = LocalTraining(3, 8, 0.1, 0.5)
+NAMES = ("sequential", "parallel", "stacked")
 
 
 def played(problem, method, engine, **options):
@@ -35,7 +36,7 @@ def played(problem, method, engine, **options):
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_every_engine_gives_the_same_run(method, average):
     problem = gappy()
-    loop, workers, stack = (played(problem, method, name, average=average) for name in ENGINES)
+    loop, workers, stack = (played(problem, method, name, average=average) for name in NAMES)
     assert any("absent" in each.state.record for each in loop), "every cohort has every task"
     for one, other, third in zip(loop, workers, stack, strict=True):
         assert torch.equal(one.state.model, other.state.model)
@@ -62,7 +63,7 @@ def complete_in_other_words():
     return problem, replace(problem, train=train, tasks=tasks)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", NAMES)
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_complete_labels_give_the_run_without_masks_bit_for_bit(method, engine):
     runs = [played(problem, method, engine) for problem in complete_in_other_words()]
@@ -88,7 +89,7 @@ def test_labels_that_may_be_missing_but_are_not_change_only_rounding(method):
 def test_unequal_averages_are_the_same_on_every_engine_with_complete_labels():
     problem = everything_random()
     for method in (Uniform(report="all"), FSMGDA()):
-        loop, workers, stack = (played(problem, method, e, average="examples", participants=4) for e in ENGINES)
+        loop, workers, stack = (played(problem, method, e, average="examples", participants=4) for e in NAMES)
         assert torch.equal(loop[-1].state.model, workers[-1].state.model)
         torch.testing.assert_close(stack[-1].state.model, loop[-1].state.model, rtol=1e-4, atol=1e-6)
         plain = played(problem, method, "sequential", participants=4)
@@ -102,7 +103,7 @@ def test_a_model_with_missing_labels_can_be_mapped():
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", NAMES)
 def test_evaluation_uses_the_labelled_test_examples(engine):
     problem = gappy()
     with ENGINES[engine](problem, "cpu") as running:

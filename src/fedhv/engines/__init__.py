@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhv.engines.base import Engine
     from fedhv.engines.choosing import Choice, choose_device, choose_engine
     from fedhv.engines.parallel import Parallel
+    from fedhv.engines.ray import Ray
     from fedhv.engines.sequential import Sequential
     from fedhv.engines.stacked import Stacked
 else:
@@ -20,9 +21,10 @@ else:
             "fedhv.engines.base": ["Engine"],
             "fedhv.engines.choosing": ["Choice", "choose_device", "choose_engine"],
             "fedhv.engines.parallel": ["Parallel"],
+            "fedhv.engines.ray": ["Ray"],
             "fedhv.engines.sequential": ["Sequential"],
             "fedhv.engines.stacked": ["Stacked"],
         },
     )
 
-__all__ = ["ENGINES", "Choice", "Engine", "Parallel", "Sequential", "Stacked", "choose_device", "choose_engine"]
+__all__ = ["ENGINES", "Choice", "Engine", "Parallel", "Ray", "Sequential", "Stacked", "choose_device", "choose_engine"]

@@ -16,6 +16,7 @@ from fedhv.protocol.local import LocalTraining
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.pool import can_fork
+from fedhv.support.ray.connection import check_address, check_ray
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training. Below this, sending the work costs more than the work."""
@@ -111,6 +112,9 @@ def choose_engine(
         name, reason = _fastest(where, problem, plan)
     if name not in ENGINES:
         raise unknown("engine", name, ["auto", *ENGINES])
+    if name == "ray":
+        check_ray("--engine ray")
+        check_address()
     if where.type == "mps" and name != "sequential":
         raise InputError(
             f"The device 'mps' should have the engine 'sequential'. Found '{name}'. Use --engine sequential."
@@ -121,7 +125,7 @@ def choose_engine(
         precision = "tf32" if where.type == "cuda" else "float32"
     obstacle = None
     if name == "stacked" and problem is not None and precision in ENGINES[name].precisions:
-        obstacle = _why_not_stacked(problem, where, precision)
+        obstacle = why_not_stacked(problem, where, precision)
     if obstacle is not None:
         name, reason = "sequential", obstacle
     if precision not in ENGINES[name].precisions:
@@ -132,7 +136,7 @@ def choose_engine(
         )
     if precision == "tf32" and where.type != "cuda":
         raise InputError("The precision 'tf32' needs a GPU. Use --precision float32 on a CPU.")
-    if precision == "bf16" and problem is not None and name == "sequential":
+    if precision == "bf16" and problem is not None and name in ("sequential", "ray"):
         objection = why_not_bf16(problem, where)
         if objection is not None:
             other = "tf32" if where.type == "cuda" else "float32"
@@ -140,7 +144,7 @@ def choose_engine(
     return Choice(name, where, precision, reason, announce=auto or obstacle is not None)
 
 
-def _why_not_stacked(problem: Problem, device: torch.device, precision: str) -> str | None:
+def why_not_stacked(problem: Problem, device: torch.device, precision: str) -> str | None:
     """Why a problem cannot use the stacked engine, which holds all examples on the device."""
     if not problem.train.resident:
         return "the examples cannot be stored on the device: they are read or collated in minibatches"

@@ -14,5 +14,6 @@ ENGINES: Registry[type[Engine]] = Registry(
         "sequential": "fedhv.engines.sequential:Sequential",
         "parallel": "fedhv.engines.parallel:Parallel",
         "stacked": "fedhv.engines.stacked:Stacked",
+        "ray": "fedhv.engines.ray:Ray",
     }
 )

@@ -7,8 +7,9 @@ import torch
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.problem.problem import Problem
-from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.exchange import Call, Collector, summed
 from fedhv.protocol.request import Replies, Reply
+from fedhv.protocol.sums import Partial
 
 
 class Sequential(Engine):
@@ -23,8 +24,12 @@ class Sequential(Engine):
 
     def ask(self, call: Call) -> Replies:
         """The replies of the cohort, one client after the other."""
+        return Collector(call, self.layout, self.client.holding, self.summed(call)).replies()
+
+    def summed(self, call: Call) -> Partial:
+        """The sums over the cohort, or over a part of one."""
         answers = (self._answer(call, k) for k in call.cohort.clients)
-        return collect(call, self.layout, answers, self.client.holding)
+        return summed(call, self.layout, answers, self.client.holding)
 
     def _answer(self, call: Call, k: int) -> Reply:
         with self.watching():

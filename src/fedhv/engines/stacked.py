@@ -46,6 +46,7 @@ from fedhv.protocol.exchange import Call, Collector
 from fedhv.protocol.local import Term, descend
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member
+from fedhv.protocol.sums import Partial
 from fedhv.support.transfers import HostCopies, to_device
 
 SCALARS = 360_000_000
@@ -127,7 +128,7 @@ class Stacked(Engine):
 
     def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
         """The combined replies of the calls; the cohorts are computed in parts."""
-        collectors = [Collector(call, self.layout, self.client.holding, self._copies.read) for call in calls]
+        collectors = [Collector(call, self.layout, self.client.holding, to_host=self._copies.read) for call in calls]
         for some in zip(*pieces, strict=True):
             answers = self._answers(calls, some)
             for collector, clients, replies in zip(collectors, some, answers, strict=True):
@@ -135,6 +136,16 @@ class Stacked(Engine):
         found = [collector.replies() for collector in collectors]
         self._copies.clear()
         return found
+
+    def summed(self, call: Call) -> Partial:
+        """The sums over a part of a cohort that is computed at once."""
+        if not self._ready:
+            self._compile_kernels([call])
+        collector = Collector(call, self.layout, self.client.holding)
+        (answers,) = self._answers([call], [call.cohort.clients])
+        collector.take_stack(call.cohort.clients, answers)
+        self._copies.clear()
+        return collector.partial
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The replies of some clients of every call. Their scripts are advanced in step."""

@@ -13,7 +13,6 @@ from fedhv.paper import references
 from fedhv.paper.experiments import family
 from fedhv.paper.found import Found, read_states
 from fedhv.paper.plan import REFERENCES, PlannedRun, ReproductionPlan, StudyVariant
-from fedhv.runs.cluster import check_ray
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.reference import Reference, read_reference
@@ -22,6 +21,7 @@ from fedhv.runs.study import StudyFailed
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.files import make_folder
+from fedhv.support.ray.connection import check_ray
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Options:
         if self.executor not in EXECUTORS:
             raise unknown("executor", self.executor, EXECUTORS)
         if self.executor == "ray":
-            check_ray()
+            check_ray("--executor ray")
         if self.jobs is not None and self.jobs < 1:
             raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
 

@@ -1,7 +1,7 @@
 """One exchange with a cohort: the request, the clients, the rules for replies, and the combined replies.
 
-Replies are summed in the order of the cohort, so the result is the same bit for bit on every engine. At most one update
-is held in addition to the sum, unless a method requests every reply.
+Replies are summed in an order that follows from the cohort (see `sums`), so the result is the same bit for bit on every
+engine. At most one update is held in addition to a few sums, unless a method requests every reply.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedhv.protocol.request import ClientReply, Refusal, Replies, Reply, Request
 from fedhv.protocol.rows import rows
 from fedhv.protocol.script import Memory
 from fedhv.protocol.shares import Shares
+from fedhv.protocol.sums import SIZES, Partial, Sums
 from fedhv.support.errors import InputError
 
 Memories = defaultdict[int, Memory]
@@ -99,6 +100,7 @@ class Collector:
         call: The request, the cohort and the rules for replies.
         layout: Of the model.
         holding: The numbers of examples and labels of a client.
+        partial: The replies so far; those of some clients may be combined elsewhere and given here.
         to_host: Copies a small tensor to the host.
     """
 
@@ -107,6 +109,7 @@ class Collector:
         call: Call,
         layout: Layout,
         holding: Callable[[int], Holding],
+        partial: Partial | None = None,
         to_host: Callable[[Tensor], Tensor] = Tensor.cpu,
     ) -> None:
         self._call, self._layout, self._holding, self._to_host = call, layout, holding, to_host
@@ -116,22 +119,19 @@ class Collector:
         self._shares = None if call.intake.average == "clients" and not layout.partial else Shares(call.intake.average)
         self._fields = tensor_fields(call.request.reply)
         self._shapes = call.request.reply_shapes(layout)
-        self._totals: dict[str, Tensor] = {}
-        self._counts: dict[str, Any] = {}
-        self._stacks: dict[str, list[Tensor]] = {name: [] for name, f in self._fields.items() if f.combine == "each"}
-        self._each: list[ClientReply] = []
-        self._taken: list[int] = []
-        self._waiting: list[tuple[list[int], list[Reply]]] = []
-        self._robust: dict[str, list[Tensor]] = {}
-        self._norms: list[tuple[Sequence[int], Tensor]] = []
-        self.refused: list[Refusal] = []
+        self.partial = Partial() if partial is None else partial
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """The clients whose replies were refused."""
+        return self.partial.refused
 
     def take(self, client: int, reply: Reply) -> None:
         """One client's reply."""
         call = self._call
         reply, objection = call.intake.receive(call.request, call.cohort, self._layout, client, reply)
         if objection is not None:
-            self.refused.append(Refusal(client, objection))
+            self.partial.refused.append(Refusal(client, objection))
             return
         self._keep([client], [reply])
 
@@ -156,7 +156,7 @@ class Collector:
             arrived[j], objection = call.intake.receive(call.request, call.cohort, self._layout, clients[j], replies[j])
             if objection is not None:
                 objections[j] = objection
-        self.refused += [Refusal(clients[j], objection) for j, objection in objections.items()]
+        self.partial.refused += [Refusal(clients[j], objection) for j, objection in objections.items()]
         kept = [j for j in range(len(clients)) if j not in objections]
         self._keep([clients[j] for j in kept], [arrived[j] for j in kept])
 
@@ -172,77 +172,82 @@ class Collector:
         if self._call.intake.norms or screening.compares:
             found = update_norms(self._fields, replies)
             if found is not None:
-                self._norms.append((clients, found))
+                self.partial.norms.append((clients, found))
         if screening.compares and self._call.request.trains:
             # An engine may use the memory of a reply again, as worker processes do.
-            self._waiting.append((list(clients), [_copied(reply) for reply in replies]))
+            self.partial.waiting.append((list(clients), [_copied(reply) for reply in replies]))
         else:
             self._sum(clients, replies)
 
     def _compare(self) -> None:
         """Leave out who is far from the others, and sum up the rest as if they had come in like this."""
-        if not self._waiting:
+        if not self.partial.waiting:
             return
-        replies = {k: reply for some in self._waiting for k, reply in zip(*some, strict=True)}
-        self.refused += outliers(self._call.intake.screening, self._fields, self.norms(), replies)
+        replies = {k: reply for some in self.partial.waiting for k, reply in zip(*some, strict=True)}
+        self.partial.refused += outliers(self._call.intake.screening, self._fields, self.norms(), replies)
         out = {refusal.client for refusal in self.refused}
-        for clients, answers in self._waiting:
+        for clients, answers in self.partial.waiting:
             kept = [j for j, k in enumerate(clients) if k not in out]
             self._sum([clients[j] for j in kept], [answers[j] for j in kept])
-        self._waiting.clear()
+        self.partial.waiting.clear()
 
     def norms(self) -> dict[int, float]:
         """The norms of the updates so far, by client."""
-        if not self._norms:
+        if not self.partial.norms:
             return {}
-        clients = [k for some, _ in self._norms for k in some]
-        return dict(zip(clients, torch.cat([found for _, found in self._norms]).tolist(), strict=True))
+        clients = [k for some, _ in self.partial.norms for k in some]
+        return dict(zip(clients, torch.cat([found for _, found in self.partial.norms]).tolist(), strict=True))
 
     def _sum(self, clients: Sequence[int], replies: Sequence[Reply]) -> None:
         if not clients:
             return
-        self._taken += clients
+        self.partial.taken += clients
         robust = self._call.request.trains and self._call.intake.screening.aggregate != "mean"
         for name, about in self._fields.items():
             values = [value for reply in replies if (value := getattr(reply, name)) is not None]
             if about.combine == "each":
-                self._stacks[name] += values
+                self.partial.stacks.setdefault(name, []).extend([rows(values)] if values else [])
             elif robust:
-                self._robust.setdefault(name, []).extend(values)
+                self.partial.robust.setdefault(name, []).extend(values)
             elif values and self._shares is None:
                 self._total(name).add_(values[0] if len(values) == 1 else rows(values).sum(dim=0))
             elif values and self._shares is not None:
                 stack = rows(values)
                 share = self._shares.of(about, self._layout, [self._holding(k) for k in clients], stack)
                 self._total(name).add_((share * stack).sum(dim=0))
-                self._counts[name] = self._counts.get(name, 0) + share.sum(dim=0)
+                counts = self.partial.counts
+                counts[name] = counts.get(name, 0) + share.sum(dim=0)
         if self._call.request.each:
             # An engine may reuse the memory of a reply, as worker processes do.
             copies = (_copied(reply) for reply in replies)
-            self._each += [ClientReply(k, self._holding(k).examples, r) for k, r in zip(clients, copies, strict=True)]
+            self.partial.each += [
+                ClientReply(k, self._holding(k).examples, r) for k, r in zip(clients, copies, strict=True)
+            ]
 
     def _total(self, name: str) -> Tensor:
-        if name not in self._totals:
-            self._totals[name] = torch.zeros(self._shapes[name], device=self._call.request.device)
-        return self._totals[name]
+        totals = self.partial.totals
+        if name not in totals:
+            totals[name] = torch.zeros(self._shapes[name], device=self._call.request.device)
+        return totals[name]
 
     def replies(self) -> Replies:
         """The combined replies."""
         self._compare()
         call = self._call
-        cohort = replace(call.cohort, clients=self._taken) if self.refused else call.cohort
+        cohort = replace(call.cohort, clients=self.partial.taken) if self.refused else call.cohort
         means = {name: self._mean(name) for name in self._fields if self._averaged(name)}
         shares = None
         if self._shares is not None:
-            shares = self._shares.tasks(self._layout.tasks, [self._holding(k) for k in self._taken])
-        stacks = {name: self._together(self._fields[name], found) for name, found in self._stacks.items()}
+            shares = self._shares.tasks(self._layout.tasks, [self._holding(k) for k in self.partial.taken])
+        each = [(name, about) for name, about in self._fields.items() if about.combine == "each"]
+        stacks = {name: self._together(about, self.partial.stacks.get(name, [])) for name, about in each}
         answers = Replies(
             cohort,
             self._layout,
             refused=tuple(self.refused),
             means=means,
             stacks=stacks,
-            each=tuple(self._each),
+            each=tuple(self.partial.each),
             shares=shares,
             statistics=self._statistics(means, shares),
             norms=self.norms() if call.intake.norms and not self._trusting else {},
@@ -252,10 +257,11 @@ class Collector:
 
     def _unchecked(self) -> Unchecked:
         """What the screening found, on the device: nobody has waited for it."""
-        norms = [found for _, found in self._norms] if self._call.intake.norms else []
+        held = self.partial.norms if self._call.intake.norms else []
+        norms = [found for _, found in held]
         return Unchecked(
             doubtful=torch.stack(self._doubts).any() if self._doubts else torch.zeros((), dtype=torch.bool),
-            clients=tuple(k for some, _ in self._norms for k in some) if norms else (),
+            clients=tuple(k for some, _ in held for k in some),
             norms=torch.cat(norms) if norms else None,
         )
 
@@ -263,7 +269,8 @@ class Collector:
         """One row for each client. Small tensors are moved to the host in one transfer."""
         if not found:
             return None
-        return self._to_host(rows(found)) if about.small else rows(found)
+        whole = found[0] if len(found) == 1 else torch.cat(list(found))
+        return self._to_host(whole) if about.small else whole
 
     def _statistics(self, means: Mapping[str, Tensor], shares: Tensor | None) -> Tensor | None:
         """The mean change of running statistics over clients, and over tasks that train alone and have labels."""
@@ -278,19 +285,19 @@ class Collector:
 
     def _mean(self, name: str) -> Tensor:
         """The mean over clients; parameters in which no client has a share do not move."""
-        if values := self._robust.get(name):
+        if values := self.partial.robust.get(name):
             return self._robust_mean(name, rows(values))
         total = self._total(name)
         if self._shares is None:
-            return total.div_(max(1, len(self._taken)))
-        count = self._counts.get(name, torch.zeros(()))
-        return torch.where(count > 0, total / count, torch.zeros_like(total)) if self._taken else total
+            return total.div_(max(1, len(self.partial.taken)))
+        count = self.partial.counts.get(name, torch.zeros(()))
+        return torch.where(count > 0, total / count, torch.zeros_like(total)) if self.partial.taken else total
 
     def _robust_mean(self, name: str, stack: Tensor) -> Tensor:
         screening, there = self._call.intake.screening, None
         assert screening.aggregate != "mean"
         if self._shares is not None:  # a head is combined over the clients that trained it, all alike
-            holdings = [self._holding(k) for k in self._taken]
+            holdings = [self._holding(k) for k in self.partial.taken]
             there = self._shares.of(self._fields[name], self._layout, holdings, stack) > 0
         return robust_mean(stack, screening.aggregate, screening.trim, there)
 
@@ -300,10 +307,21 @@ class Collector:
 
 def collect(call: Call, layout: Layout, answers: Iterable[Reply], holding: Callable[[int], Holding]) -> Replies:
     """The combined replies of a cohort; `answers` are in its order."""
-    collector = Collector(call, layout, holding)
+    return Collector(call, layout, holding, summed(call, layout, answers, holding)).replies()
+
+
+def summed(call: Call, layout: Layout, answers: Iterable[Reply], holding: Callable[[int], Holding]) -> Partial:
+    """The sums over a cohort, or over a part of it that is one sum of the tree; `answers` are in its order."""
+    sums, block, held = Sums(), Collector(call, layout, holding), 0
     for client, answer in zip(call.cohort.clients, answers, strict=True):
-        collector.take(client, answer)
-    return collector.replies()
+        block.take(client, answer)
+        held += 1
+        if held == SIZES[1]:
+            sums.add(block.partial, level=1)
+            block, held = Collector(call, layout, holding), 0
+    if held:
+        sums.add(block.partial, level=1)
+    return sums.total()
 
 
 def _copied(reply: Reply) -> Reply:

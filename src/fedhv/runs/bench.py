@@ -126,10 +126,11 @@ def find_source(setting: Setting, data: str | None, random: bool) -> tuple[Probl
 def choose_engines(
     names: Sequence[str] | None, device: str, precision: str, problem: Problem, plan: Plan
 ) -> tuple[list[Choice], str]:
-    """The engines to measure, by default all that work on this machine, and the choice of `auto`."""
+    """The engines to measure, by default all of one machine that work here, and the choice of `auto`."""
     auto = choose_engine("auto", device, precision, problem, plan)
     if names is None:
-        usable = [name for name in ENGINES if name != "parallel" or (auto.device.type == "cpu" and can_fork())]
+        forks = auto.device.type == "cpu" and can_fork()
+        usable = [name for name in ENGINES if name != "ray" and (name != "parallel" or forks)]
         names = [name for name in usable if auto.precision in ENGINES[name].precisions]
     if not names or len(set(names)) < len(names):
         raise InputError(f"--engines should name at least one engine, and none twice. Found {list(names)}.")

@@ -6,7 +6,6 @@ its task, and the new files are sent back.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import uuid
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedhv.runs.record import SUMMARY
 from fedhv.runs.summary import Summary
-from fedhv.support.cores import usable_cores
 from fedhv.support.errors import FedHVError, InputError, Interrupted
 from fedhv.support.files import make_folder, write_atomic
+from fedhv.support.ray.connection import connected
 
 if TYPE_CHECKING:
     from fedhv.runs.baseline_run import BaselineRun
@@ -54,14 +53,6 @@ class Parcel:
     files: Files
 
 
-def check_ray() -> None:
-    """Raise an error if Ray is not installed."""
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise InputError("--executor ray needs Ray, which is not installed: pip install 'fedhv[ray]'.") from None
-
-
 def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]) -> list[RemoteOutcome]:
     """The result or error of each run; `tick` is called a few times a second.
 
@@ -72,7 +63,7 @@ def on_ray(study: Sequence[StudyRun], jobs: int | None, tick: Callable[[], None]
     """
     import ray
 
-    with _connected(jobs), _marked(study[0].folder.parent) as mark:
+    with connected(jobs), _marked(study[0].folder.parent) as mark:
         gpus = 1 if study[0].choice.device.type == "cuda" else 0
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(play)
         waiting = list(range(len(study)))
@@ -182,26 +173,3 @@ def _marked(folder: Path) -> Iterator[Path]:
         yield mark
     finally:
         mark.unlink(missing_ok=True)
-
-
-@contextmanager
-def _connected(jobs: int | None) -> Iterator[None]:
-    """The cluster at RAY_ADDRESS or on this machine; if there is none, a temporary one on this machine."""
-    import ray
-
-    if ray.is_initialized():
-        yield
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or else it warns about its future
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        ray.init(address="auto", **quiet)
-    except ConnectionError:
-        if os.environ.get("RAY_ADDRESS"):
-            raise FedHVError(f"There is no Ray cluster at {os.environ['RAY_ADDRESS']} (RAY_ADDRESS).") from None
-        ray.init(num_cpus=jobs or usable_cores(), include_dashboard=False, **quiet)
-    try:
-        yield
-    finally:
-        ray.shutdown()

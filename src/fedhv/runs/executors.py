@@ -12,7 +12,6 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.baseline_run import BaselineRun
 from fedhv.runs.baselines.methods import Pooled
 from fedhv.runs.baselines.parts import pooled
-from fedhv.runs.cluster import check_ray
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.execution import Execution
 from fedhv.runs.job import Job
@@ -22,6 +21,7 @@ from fedhv.runs.study_run import Outcome, StudyRun
 from fedhv.runs.together import execute_together
 from fedhv.simulation.observer import Observer, Progress
 from fedhv.support.errors import FedHVError, InputError, Interrupted, unknown
+from fedhv.support.ray.connection import check_ray
 
 
 def check_executor(executor: str, jobs: int | None, own: bool) -> None:
@@ -31,7 +31,7 @@ def check_executor(executor: str, jobs: int | None, own: bool) -> None:
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
     if executor == "ray":
-        check_ray()
+        check_ray("--executor ray")
         if own:
             raise InputError("Your own problem cannot be sent to other processes. For --executor ray name a setting.")
 

@@ -80,7 +80,12 @@ def run_study(
     variants = as_variants(methods)
     choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
     others = [baseline_method(name, setting, len(problem.tasks), variants[0].method) for name in baselines]
-    workers = 1 if own else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
+    if executor == "ray" and choice.engine == "ray":
+        raise InputError(
+            "--executor ray gives every run one worker, --engine ray gives it all of them. Found both; use one."
+        )
+    single = own or choice.engine == "ray"
+    workers = 1 if single else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
     alone = choice  # a calibration has the machine to itself
     if executor == "ray" and engine == "auto" and choice.engine == "parallel":
         choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
