@@ -51,6 +51,10 @@ def other_loss(problem):
     return replace(problem, tasks=(task, *problem.tasks[1:]))
 
 
+def other_metric(problem):
+    return replace(problem, tasks=(replace(problem.tasks[0], metrics=["roc_auc"]), *problem.tasks[1:]))
+
+
 def other_order(problem):
     return replace(problem, clients=Clients.of([problem.clients[k] for k in reversed(range(len(problem.clients)))]))
 
@@ -61,6 +65,7 @@ CHANGES = {
     "test set": (other_test, "the test examples"),
     "model": (lambda problem: replace(problem, model=Wider), "the model"),
     "loss": (other_loss, "the tasks"),
+    "metric": (other_metric, "the tasks"),
     "order of clients": (other_order, "the examples of each client"),
     "preparation": (lambda problem: replace(problem, prepare=lambda x: x + 1), "how inputs are prepared"),
 }

@@ -30,7 +30,7 @@ WHAT = {
     "test": "the test examples",
     "clients": "the examples of each client",
     "model": "the model",
-    "tasks": "the tasks (names, losses, scores)",
+    "tasks": "the tasks (names, losses, scores, metrics)",
     "preparation": "how inputs are prepared or augmented",
     "method": "the method's code",
     "numerics": "the version of the package's numbers",
@@ -67,8 +67,9 @@ def _of_problem(problem: Problem) -> Fingerprint:
 
 
 def _of_task(task: Task) -> tuple[Any, ...]:
-    """A task without a scale has the digest that it had before there were scales."""
-    return (task.name, task.loss, task.score, task.outputs, *([] if task.scale is None else [task.scale]))
+    """A task without a scale and metrics has the digest that it had before there were any."""
+    added = [each for each in (task.scale, task.metrics) if each]
+    return (task.name, task.loss, task.score, task.outputs, *added)
 
 
 def _of_model(problem: Problem) -> str:
