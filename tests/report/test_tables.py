@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from fedhv.report import read_study, tables
@@ -214,6 +215,18 @@ def on_terminal(table, width):
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(terminal(table))
     return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 110])
+def test_no_column_of_a_wide_table_is_cut(tmp_path, width):
+    table = next(t for t in tables(read_study([write_study(tmp_path)])) if t.name == "costs")
+    text = on_terminal(table, width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    shown = text.split()
+    for column in table.columns:
+        for word in f"{column.group} {column.heading}".split():
+            assert word in shown
+    assert shown.count("Calibration") == sum(column.group == "Calibration" for column in table.columns)
 
 
 def test_a_narrow_terminal_folds_numbers_and_listings_rather_than_names(two_settings):

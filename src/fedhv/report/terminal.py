@@ -43,10 +43,12 @@ class TerminalTable:
         if not whole:
             least = [_least(self.table, i, whole=False) for i in range(len(self.table.columns))]
         for number, part in enumerate(split(self.table, least, width - 1)):
-            yield _on_terminal(part, padding=0, whole=whole, titled=number == 0)
+            yield _on_terminal(part, padding=0, whole=whole, titled=number == 0, widths=_widths(part, width, whole))
 
 
-def _on_terminal(table: Table, padding: int, whole: bool = True, titled: bool = True) -> RichTable:
+def _on_terminal(
+    table: Table, padding: int, whole: bool = True, titled: bool = True, widths: Sequence[int] | None = None
+) -> RichTable:
     title = Text(table.title, style="bold") if titled else None
     out = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, padding))
     for i, column in enumerate(table.columns):
@@ -55,7 +57,7 @@ def _on_terminal(table: Table, padding: int, whole: bool = True, titled: bool = 
             justify="right" if column.numeric else "left",
             no_wrap=column.name and whole,
             overflow="fold",
-            min_width=_least(table, i, whole) - 1,
+            width=None if widths is None else widths[i],
         )
     for section in table.sections:
         above: Sequence[Cell] = ()
@@ -65,6 +67,27 @@ def _on_terminal(table: Table, padding: int, whole: bool = True, titled: bool = 
             above = row
         out.add_section()
     return out
+
+
+def _widths(table: Table, room: int, whole: bool) -> list[int]:
+    """The columns' widths: each at least its longest word. Those that need the least more come first, names before all.
+
+    rich would take space from all columns alike, beyond what some can give.
+    """
+    widths = [_least(table, i, whole) - 1 for i in range(len(table.columns))]
+    spare = max(0, room - 1 - sum(width + 1 for width in widths))
+    lacking = [_natural(table, i) - width for i, width in enumerate(widths)]
+    for i in sorted(range(len(widths)), key=lambda i: (not table.columns[i].name, lacking[i])):
+        more = min(lacking[i], spare)
+        widths[i] += more
+        spare -= more
+    return widths
+
+
+def _natural(table: Table, i: int) -> int:
+    """The width of a column in which nothing is wrapped."""
+    lines = (*_heading(table.columns[i]).splitlines(), *(row[i].plain for row in table.rows))
+    return max(map(cell_len, lines))
 
 
 def _heading(column: Column) -> str:

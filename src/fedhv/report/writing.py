@@ -77,7 +77,7 @@ def write_report(
 
         check_matplotlib()
     target = _clean(Path(out) if out is not None else places[0] / "report")
-    progress(f"{len(study.runs)} runs read")
+    progress(f"{len(study.runs)} {'run' if len(study.runs) == 1 else 'runs'} read")
     write_atomic(target / PAGE, page(study))
     progress(f"The page is written: {target / PAGE}")
     made = tables(study)

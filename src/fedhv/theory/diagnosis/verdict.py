@@ -26,8 +26,9 @@ def _safety(found: Diagnosis) -> str:
         )
     model = min(found.models, key=lambda model: model.smallest_slack)
     task = found.run.tasks[model.slack.index(model.smallest_slack)]
+    where = "the measured model" if len(found.models) == 1 else f"all {len(found.models)} measured models"
     return (
-        f"The reference was safe at all {len(found.models)} measured models: every task's loss was below it. "
+        f"The reference was safe at {where}: every task's loss was below it. "
         f"The closest was task '{task}' after round {model.round}, {model.smallest_slack:.3g} below."
     )
 
