@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import tomllib
+from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
 
 from fedhv.flower.control import Control, reporting
+from fedhv.flower.up import Order
 from fedhv.flower.up_client import client
 from fedhv.flower.up_server import server
 from fedhv.runs import resolve
@@ -112,3 +114,11 @@ def test_a_server_is_locked_before_it_can_be_seen(tmp_path, monkeypatch):
     assert not control.died()
     (control.folder / "outcome.json").unlink()
     assert control.died(), "without an outcome and without its lock"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "override", "asked"), [(50, ["federation.participants=50"], 50), (50, [], 5), (3, [], 3)]
+)
+def test_there_is_a_client_for_every_node_however_many_the_setting_has(nodes, override, asked):
+    setting = Order("digits", "fedhv", nodes, Path("run"), override=tuple(override)).resolved()
+    assert (setting.federation.clients, setting.federation.participants) == (nodes, asked)

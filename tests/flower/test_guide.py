@@ -127,15 +127,33 @@ def test_systemd_accepts_the_services_and_finds_them_confined(tmp_path):
     assert (found.returncode, [line for line in found.stderr.splitlines() if str(tmp_path) in line]) == (0, [])
 
 
-@pytest.mark.parametrize("name", ["fedhv-superlink.service", "fedhv-supernode@.service"])
-def test_services_restart_and_are_bounded(name, tmp_path):
-    path = EXAMPLE / "systemd" / name
+def service(path):
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str
     unit.read_string(path.read_text().replace("\\\n", " "))
-    assert unit["Service"]["Restart"] == "always"
-    assert unit["Service"]["MemoryMax"].endswith("G")
-    options = set(re.findall(r" (--[a-z-]+)", unit["Service"]["ExecStart"]))
+    return unit["Service"]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_services_restart_and_are_bounded(path):
+    found = service(path)
+    assert found["Restart"] == "always"
+    assert found["MemoryMax"].endswith("G")
+    assert int(found["TasksMax"]) > 0
+    assert found["KillMode"] == "mixed", "what is left of a killed service delays its restart"
+    assert int(found["TimeoutStopSec"]) > 0
+
+
+def test_the_superexec_serves_the_supernode_of_its_unit():
+    units = {path.name: service(path)["ExecStart"] for path in UNITS}
+    (port,) = re.findall(r"--port (\d+)", units["fedhv-supernode@.service"])
+    assert units["fedhv-superexec@.service"].endswith(f"fedhv flower superexec 127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("name", ["fedhv-superlink.service", "fedhv-supernode@.service"])
+def test_services_have_the_options_of_the_guide(name):
+    found = service(EXAMPLE / "systemd" / name)
+    options = set(re.findall(r" (--[a-z-]+)", found["ExecStart"]))
     command = "flower-superlink" if "superlink" in name else "flower-supernode"
     section = GUIDE[GUIDE.index(f"\n{command} ") :]
     assert options >= set(re.findall(r" (--[a-z-]+)", section[: section.index("```")]))

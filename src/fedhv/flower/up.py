@@ -80,7 +80,9 @@ class Order:
         if self.nodes < 1:
             raise InputError(f"`--nodes` should be at least 1. Found {self.nodes}.")
         changes = [*self.override, *([] if self.rounds is None else [f"training.rounds={self.rounds}"])]
-        asked = load_setting(self.setting, changes)
+        plain = load_setting(self.setting).federation.clients
+        room = [] if plain is None else [f"federation.clients={max(plain, self.nodes)}"]
+        asked = load_setting(self.setting, [*room, *changes])
         most = min(asked.federation.participants, self.nodes)
         divided = [] if asked.federation.clients is None else [f"federation.clients={self.nodes}"]
         return load_setting(self.setting, [f"federation.participants={most}", *changes, *divided])
