@@ -20,12 +20,15 @@ SIGN = "@@"
 class Peer:
     """A program in a separate process that computes one round per request."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], log: Path, threads: int = 1) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, threads: int = 1, source: Path | None = None
+    ) -> None:
         self.name = name
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         environment |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         # Ray's actors need the peers' modules too.
-        environment |= {"PYTHONPATH": str(Path(__file__).parent / "peers"), "FLWR_HOME": str(log.parent / "flwr")}
+        path = [Path(__file__).parent / "peers", *([] if source is None else [source])]
+        environment |= {"PYTHONPATH": os.pathsep.join(map(str, path)), "FLWR_HOME": str(log.parent / "flwr")}
         began = time.perf_counter()
         self._log = log.open("w")
         self._process = subprocess.Popen(
@@ -66,19 +69,26 @@ class Peer:
 
 def busy_seconds(process: int) -> float:
     """The CPU seconds of a process and its descendants so far."""
-    parents, used = {}, {}
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
         parents[int(path.parent.name)] = int(fields[1])
-        used[int(path.parent.name)] = int(fields[11]) + int(fields[12])
     tree, added = {process}, True
     while added:
         added = {child for child, parent in parents.items() if parent in tree} - tree
         tree |= added
-    return sum(used.get(each, 0) for each in tree) / os.sysconf("SC_CLK_TCK")
+    return sum(map(_used, tree))
+
+
+def _used(process: int) -> float:
+    """The CPU seconds of one process; its clock is finer than the ticks of /proc, which a short round has few of."""
+    try:
+        return time.clock_gettime((~process << 3) | 2)  # clock_getcpuclockid
+    except OSError:  # it has just ended
+        return 0.0
 
 
 @dataclass(frozen=True)
