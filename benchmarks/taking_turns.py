@@ -32,7 +32,7 @@ class Peer:
         command: The command of the process.
         log: Its standard error.
         threads: Of OpenMP.
-        packages: A folder with packages that are not installed.
+        packages: A folder with packages that are not installed, or take the place of installed ones.
         variables: Further environment variables.
         wait: Whether to wait until it can start a round. If not, call `await_start`.
         patience: The seconds that an answer may take; then the process is killed.
@@ -52,8 +52,8 @@ class Peer:
         self.name, self.log, self._patience = name, log, patience
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         environment |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        # Ray's actors need the peers' modules too.
-        places = [str(Path(__file__).parent / "peers"), os.environ.get("PYTHONPATH"), packages]
+        # Ray's actors need the peers' modules too. The folder comes before what the environment names.
+        places = [str(Path(__file__).parent / "peers"), packages, os.environ.get("PYTHONPATH")]
         environment |= {"PYTHONPATH": os.pathsep.join(str(place) for place in places if place)}
         environment |= {"FLWR_HOME": str(log.parent / "flwr")} | dict(variables or {})
         self._began = time.perf_counter()
@@ -128,19 +128,26 @@ class Peer:
 
 def busy_seconds(process: int) -> float:
     """The CPU seconds of a process and its descendants so far."""
-    parents, used = {}, {}
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
         parents[int(path.parent.name)] = int(fields[1])
-        used[int(path.parent.name)] = int(fields[11]) + int(fields[12])
     tree, added = {process}, True
     while added:
         added = {child for child, parent in parents.items() if parent in tree} - tree
         tree |= added
-    return sum(used.get(each, 0) for each in tree) / os.sysconf("SC_CLK_TCK")
+    return sum(map(_used, tree))
+
+
+def _used(process: int) -> float:
+    """The CPU seconds of one process; its clock is finer than the ticks of /proc, which a short round has few of."""
+    try:
+        return time.clock_gettime((~process << 3) | 2)  # clock_getcpuclockid
+    except OSError:  # it has just ended
+        return 0.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from torch import nn
 
 import fedhv
 from fedhv import InputError, Problem, Task, classification
+from fedhv.problem.drawing import KeyedDropout
+from fedhv.problem.network import Network
 from fedhv.problem.problem import Clients
 from fedhv.problem.stored import Collated, Joined, Rows
 from fedhv.runs.fingerprint import WHAT, _arrays, fingerprint
@@ -223,3 +225,11 @@ def test_frozen_values_of_a_model_count():
 def test_overrides_beside_a_method_object_are_refused():
     with pytest.raises(InputError, match=r"`methods.uniform.local_lr` would be ignored.*Uniform\(local_lr=…\)"):
         fedhv.run("digits", fedhv.Uniform(), override=["methods.uniform.local_lr=0.5"], rounds=1)
+
+
+def test_layers_that_take_their_draws_themselves_are_the_users_layers_in_a_fingerprint():
+    problem = everything_random()
+    module = Network(problem.model, 2, problem.heads, "cpu").module
+    assert any(type(each) is KeyedDropout for each in module.modules())
+    assert "KeyedDropout" not in repr(module)
+    assert repr(module) == repr(Small())

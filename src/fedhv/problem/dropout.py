@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fedhv.problem.counter import bits
+from fedhv.problem.counter import bits, kept
 
 ALPHA = 1.7580993408473766
 """Minus the value at which SELU saturates; alpha dropout sets elements to it instead of zero."""
@@ -64,9 +64,8 @@ class Draws(TorchFunctionMode):
 
     def keep(self, like: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
         """The elements that are kept, each with probability 1 − p."""
-        # Signed words are uniform from −2⁶³ on; at p = 1 the bound does not fit into int64.
         words = self.words(like, shape)
-        return words >= round(p * 2**64) - 2**63 if p < 1 else torch.zeros_like(words, dtype=torch.bool)
+        return words >= _bound(p) if p < 1 else torch.zeros_like(words, dtype=torch.bool)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Uniform numbers strictly between 0 and 1, on a grid of 2²³ that float32 holds exactly."""
@@ -85,7 +84,15 @@ class Draws(TorchFunctionMode):
             if made is not None:
                 self.count += 1
                 return made.to(inputs.dtype)
+        if not isinstance(self.key, Tensor) and p < 1 and inputs.device.type == "cpu" and inputs.dtype == torch.float32:
+            self.count += 1
+            return kept(self.key, self.count, inputs.shape if shape is None else shape, _bound(p), 1 / (1 - p))
         return self.keep(inputs, p, shape).to(inputs.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
+
+
+def _bound(p: float) -> int:
+    """The smallest word of a kept element. Signed words are uniform from −2⁶³ on; the bound of p = 1 is no int64."""
+    return round(p * 2**64) - 2**63
 
 
 # --- functions of the python layer ------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedhv.problem.devices import FLOAT32_ONLY, moved
-from fedhv.problem.dropout import Draws
+from fedhv.problem.drawing import Drawing, with_keyed_dropout
 from fedhv.problem.initial import make_model
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.norms import apply_norm, norm_note
@@ -47,10 +46,11 @@ class Network:
                 raise InputError(
                     f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
                 )
-        self.module = module.to(device) if torch.device(device).type != "cpu" else with_fast_pooling(module)
+        self._drawing = Drawing()
+        on_cpu = torch.device(device).type == "cpu"
+        self.module = with_keyed_dropout(with_fast_pooling(module), self._drawing) if on_cpu else module.to(device)
         # Apple's GPU has no double precision, which sums over examples need: it computes only the model's passes.
         self._away = torch.device(device) if torch.device(device).type in FLOAT32_ONLY else None
-        self._draws: bool | None = None
         self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
         if self.layout.d == 0:
             raise InputError("The model should have parameters to train. Found none.")
@@ -78,16 +78,13 @@ class Network:
         if self._away is not None:
             theta, inputs = theta.to(self._away), moved(inputs, self._away)
         parameters = self.layout.unflatten(theta)
-        # If a model draws nothing in its first training pass, later calls are not intercepted; that saves a tenth of a
-        # small step.
-        draws = None if key is None or self._draws is False else Draws(key)
-        with nullcontext() if draws is None else draws:
+
+        def forward() -> Any:
             if torch.compiler.is_compiling():
-                outputs = torch.func.functional_call(self.module, parameters, *arguments(inputs))
-            else:
-                outputs = self._call(parameters, inputs)
-        if draws is not None and training:
-            self._draws = draws.count > 0
+                return torch.func.functional_call(self.module, parameters, *arguments(inputs))
+            return self._call(parameters, inputs)
+
+        outputs = forward() if key is None or not training else self._drawing(key, forward)
         if isinstance(outputs, Tensor):
             outputs = [outputs]
         if not isinstance(outputs, list | tuple):

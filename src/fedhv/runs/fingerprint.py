@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedhv.methods.base import Method
+from fedhv.problem.drawing import KeyedDropout
 from fedhv.problem.network import Network
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.stored import CHECKED, Collated, Joined, Rows, Stored
@@ -75,7 +76,7 @@ def _of_task(task: Task) -> tuple[Any, ...]:
 def _of_model(problem: Problem) -> str:
     """Its code, its structure, and the values that no run trains (buffers and frozen parameters)."""
     module = Network(problem.model, len(problem.tasks), problem.heads, "cpu", problem.norm).module
-    kinds = {type(each) for each in module.modules()}
+    kinds = {type(each) for each in module.modules()} - {KeyedDropout}  # it computes what nn.Dropout does
     own = sorted(
         (kind for kind in kinds if not kind.__module__.startswith("torch.")), key=lambda kind: kind.__qualname__
     )
