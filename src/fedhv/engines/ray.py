@@ -88,6 +88,7 @@ class Ray(Engine):
         self.inner, self._most = inner, workers
         self._resource = "GPU" if on_gpu else "CPU"
         self._measured: dict[str, Any] = {}
+        self._noted: set[str] = set()
         self._close = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(connected(workers))
@@ -128,9 +129,15 @@ class Ray(Engine):
         """Compare a worker's machine with this one."""
         for name, here in machine().items():
             if there[name] != here:
-                note = f"A worker of the Ray cluster has {name} {there[name]}, this machine {here}: bits may differ."
-                if note not in self.notes:
-                    self.notes.append(note)
+                self._note(
+                    f"A worker of the Ray cluster has {name} {there[name]}, this machine {here}: bits may differ."
+                )
+
+    def _note(self, note: str) -> None:
+        """A message that several workers may have; it is shown once."""
+        if note not in self._noted:
+            self._noted.add(note)
+            self.notes.append(note)
 
     def ask(self, call: Call) -> Replies:
         """The replies of the cohort, as sums of what the workers return."""
@@ -145,7 +152,8 @@ class Ray(Engine):
                 sums.add(partial, division.level)
             for k, memory in result.memories.items():
                 call.memories[k] = memory
-            self.notes += [note for note in result.notes if note not in self.notes]
+            for note in result.notes:
+                self._note(note)
             self._measured |= result.measured
         return Collector(call, self.layout, self.client.holding, sums.total()).replies()
 

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,30 +39,30 @@ def connected(cores: int | None = None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or else it warns about its future
     check_address()
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     with _own_signals():
         try:
-            ray.init(address="auto", **quiet)
+            _init(address="auto")
         except ConnectionError:
             if address := os.environ.get("RAY_ADDRESS"):
                 raise FedHVError(_no_cluster(address)) from None
-            _start(cores or usable_cores(), quiet)
+            start_cluster(cores or usable_cores())
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _start(cores: int, quiet: Mapping[str, Any]) -> None:
-    """Start a temporary cluster. Ray gives its processes half a minute, which is short on a busy machine."""
+def start_cluster(cores: int) -> None:
+    """Start a temporary cluster on this machine and connect to it.
+
+    Ray gives its processes half a minute to start, which is short on a busy machine, so it is tried again.
+    """
     import ray
 
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+            _init(address="local", num_cpus=cores, include_dashboard=False)
             return
         except Exception as error:
             ray.shutdown()
@@ -70,6 +70,14 @@ def _start(cores: int, quiet: Mapping[str, Any]) -> None:
                 raise FedHVError(
                     f"Ray does not start on this machine. Found: {' '.join(str(error).split())}"
                 ) from error
+
+
+def _init(**options: Any) -> None:
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or else it warns about its future
+    ray.init(log_to_driver=False, logging_level="ERROR", **options)
 
 
 def check_address() -> None:
