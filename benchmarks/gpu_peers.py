@@ -36,8 +36,14 @@ from workload import PEERS, machine, write_workload
 from fedhv.benchmarks.random_images import SHAPES
 from fedhv.runs.config import load_setting
 
-LARGEST = {"cpu": 1e-4, "cuda": 2e-2}
-"""The largest distance from the textbook loop's model in `--check`, relative to its step; tf32 rounds to 5e-4."""
+PRECISION = {"cpu": "float32", "cuda": "tf32"}
+
+LARGEST = {"cpu": 1e-3, "cuda": 2e-2}
+"""The largest distance from the textbook loop's model in `--check`, relative to its step.
+
+Rounding gives about 2e-6, and more than 1e-4 where it changes which pixel of a single window is the maximum; programs
+with channels last and first then differ in float32 and agree in float64. tf32 rounds to 5e-4 in every product.
+"""
 
 TEXTBOOK = "textbook loop"
 
@@ -54,9 +60,8 @@ class Program:
 def programs(path: Path, arguments: argparse.Namespace) -> list[Program]:
     """The programs to measure. The first is the one that others are compared with."""
     device, processes = arguments.device, arguments.processes
-    precision = "tf32" if device == "cuda" else "float32"
     own = [sys.executable, PEERS / "fedhv_peer.py", path, "plain", "stacked", "--device", device]
-    own += ["--precision", precision, "--compiled"]
+    own += ["--precision", PRECISION[device], "--compiled"]
     several = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     several += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     # JAX would take three quarters of the GPU's memory, and the others need some.
@@ -88,6 +93,7 @@ class Running:
 
     def __init__(self, path: Path, folder: Path, arguments: argparse.Namespace) -> None:
         self.errors: dict[str, str] = {}
+        self._patience = arguments.patience
         self.peers = [
             Peer(
                 program.name,
@@ -112,7 +118,8 @@ class Running:
                     results[peer.name] = action(peer)
                 except PeerEnded:
                     lines = peer.log.read_text().splitlines()
-                    self.errors[peer.name] = "\n".join(lines[-12:]) or "ended without a message"
+                    end = [f"Error: no answer in {self._patience:g} s (--patience)"] if peer.expired else []
+                    self.errors[peer.name] = "\n".join([*lines[-40:], *end]) or "ended without a message"
                     print(f"{peer.name} failed:\n{self.errors[peer.name]}", flush=True)
         return results
 
@@ -154,8 +161,11 @@ def measure(setting: str, arguments: argparse.Namespace, folder: Path) -> list[d
         first = running.each(lambda peer: peer.rounds(1)[0])
         times: dict[str, list[float]] = {peer.name: [] for peer in running.peers}
         for turn in range(arguments.turns):
-            for name, seconds in running.each(lambda peer: peer.rounds(1 + arguments.rounds)[1:], turn).items():
+            found = running.each(lambda peer: peer.rounds(1 + arguments.rounds)[1:], turn)
+            for name, seconds in found.items():
                 times[name] += seconds
+            medians = [f"{name}: {1e3 * statistics.median(seconds):.1f}" for name, seconds in found.items()]
+            print(f"{setting}, turn {turn + 1}, ms a round: {'; '.join(medians)}", flush=True)
         described = running.each(Peer.describe)
     finally:
         running.stop()
@@ -186,7 +196,9 @@ def table(setting: str, records: Sequence[dict[str, Any]]) -> str:
     own = statistics.median(records[0]["seconds"]) if "seconds" in records[0] else float("nan")
     for record in records:
         if "error" in record:
-            lines.append(f"{record['program']:28s} failed: {record['error'].splitlines()[-1][:100]}")
+            said = record["error"].splitlines()
+            why = [line for line in said if "Error" in line] or said  # torchrun writes more after it
+            lines.append(f"{record['program']:28s} failed: {why[-1][:100]}")
             continue
         low, middle, high = (1e3 * each for each in statistics.quantiles(record["seconds"], n=4))
         memory = "–" if record["memory"] is None else f"{record['memory'] / 2**30:.2f}"
@@ -201,7 +213,7 @@ def table(setting: str, records: Sequence[dict[str, Any]]) -> str:
 def check(setting: str, arguments: argparse.Namespace, folder: Path) -> bool:
     """Print the distance of every program's model from the textbook loop's; returns whether all are small."""
     batch = load_setting(setting, arguments.set).training.batch_size
-    # More steps amplify the rounding: it decides on which side of zero an activation is.
+    # In more steps, rounding changes more maxima and signs, and the models drift apart.
     same = ["training.local_steps=3", "federation.clients=5", "federation.participants=5"]
     same.append(f"federation.samples_per_client={batch}")
     path, _ = write_workload(setting, folder, None, random=True, overrides=[*arguments.set, *same], dropout=False)
@@ -211,6 +223,8 @@ def check(setting: str, arguments: argparse.Namespace, folder: Path) -> bool:
         models = {name: read_model(last["parameters"]) for name, last in running.each(Peer.describe).items()}
     finally:
         running.stop()
+    if TEXTBOOK not in models:
+        return False
     moved = distance(models[TEXTBOOK], read_model(path, "parameter "))
     print(f"{setting}: a round of five clients moves the textbook loop's model by {moved:.4f}")
     agree = not running.errors
@@ -241,15 +255,16 @@ def main() -> int:
     arguments.packages = packages and packages.resolve()
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else "no GPU"
     print(f"{where}; {machine()}", flush=True)
-    tables, agree = [], True
+    tables, good = [], True
     with tempfile.TemporaryDirectory() as temporary:
         for setting in arguments.settings.split(","):
             folder = Path(temporary) / setting
             folder.mkdir()
             if arguments.check:
-                agree &= check(setting, arguments, folder)
+                good &= check(setting, arguments, folder)
                 continue
             records = measure(setting, arguments, folder)
+            good &= not any("error" in record for record in records)
             tables.append(table(setting, records))
             print(tables[-1], flush=True)
             if arguments.out is not None:
@@ -257,9 +272,9 @@ def main() -> int:
                     for record in records:
                         out.write(json.dumps({"device": where, "cores": os.cpu_count(), **record}) + "\n")
     if not arguments.check:
-        count = arguments.turns * arguments.rounds
-        print(f"\n{where}: plain federated averaging, tf32, {count} rounds each\n" + "\n\n".join(tables))
-    return int(not agree)
+        count, precision = arguments.turns * arguments.rounds, PRECISION[arguments.device]
+        print(f"\n{where}: plain federated averaging, {precision}, {count} rounds each\n" + "\n\n".join(tables))
+    return int(not good)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,8 @@ class Peer:
         )  # fmt: skip
         self.about: dict[str, Any] = {}
         self.start_up = 0.0
+        self.expired = False
+        """Whether it was killed because an answer took too long."""
         if wait:
             self.await_start()
 
@@ -99,6 +101,10 @@ class Peer:
             self._process.wait()
         self._log.close()
 
+    def _expire(self) -> None:
+        self.expired = True
+        self._kill()
+
     def _kill(self) -> None:
         """End the process and its descendants, which share its output."""
         with suppress(ProcessLookupError):
@@ -113,7 +119,7 @@ class Peer:
 
     def _read_message(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        timer = threading.Timer(self._patience, self._kill) if self._patience else None
+        timer = threading.Timer(self._patience, self._expire) if self._patience else None
         if timer is not None:
             timer.start()
         try:

@@ -56,7 +56,7 @@ def main() -> None:
         rounds = simulate(engine, method, plan, state)
 
         def parameters() -> dict[str, torch.Tensor]:
-            return engine.client.network.state_dict(state.model)
+            return engine.layout.unflatten(state.model)
 
         def notes() -> dict[str, list[str]]:
             return {"notes": engine.notes}
