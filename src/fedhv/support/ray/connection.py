@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -77,7 +78,7 @@ def _init(**options: Any) -> None:
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or else it warns about its future
-    ray.init(log_to_driver=False, logging_level="ERROR", **options)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 def check_address() -> None:
