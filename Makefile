@@ -42,10 +42,10 @@ demo: $(VENV)/.runtime
 	@echo "The page of the study, to open in a browser: runs/demo/report/index.html"
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 coverage: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 	@echo "The core, by lines and branches:"
 	@$(BIN)/python -m coverage report --include='$(CORE)' --omit='$(ON_GPU)' --show-missing --fail-under=95
 

@@ -10,8 +10,11 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes that each import PyTorch
+
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 from problems import SETTING, everything_random, quadratic
 from waiting import HANG
@@ -115,6 +118,19 @@ def finished(process):
         return Outcome(running.returncode, out, err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory, worker_id) -> Path:
+    """The documentation, built once for all processes of the tests."""
+    from docs.building import build_site
+
+    here = tmp_path_factory.getbasetemp()
+    shared = here if worker_id == "master" else here.parent
+    with FileLock(shared / "site.lock"):
+        if not (shared / "site").exists():
+            build_site(shared / "building").rename(shared / "site")
+    return shared / "site"
 
 
 @pytest.fixture

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from docs.building import build_site
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def test_search_works_without_a_server(site, tab):

@@ -186,10 +186,10 @@ def test_compare_prints_one_table_over_methods_and_seeds(command, small, tmp_pat
     }  # fmt: skip
 
 
-def test_compare_on_the_embedded_benchmark_and_again_without_running_anything(finished, command, tmp_path):
+def test_compare_on_the_embedded_benchmark_and_again_without_running_anything(command, tmp_path):
     arguments = ("compare", "digits", "--methods", "uniform,fedhv", "--seeds", "0,1", *FAST, "--json", "--set",
                  "calibration.rounds=1", "--out", "study", "--jobs")  # fmt: skip
-    first = finished(*arguments, 2)
+    first = command(*arguments, 2)
     assert first.code == 0, first.err
     summaries = json.loads(first.out)
     assert [(s["method"], s["seed"]) for s in summaries] == [
@@ -539,17 +539,15 @@ def test_a_log_of_many_runs_at_once_is_one_short_line_a_period(log):
     )
 
 
-def test_a_study_in_a_log_says_everything_once(finished, small):
-    """From a study that is half done already, in worker processes and in one: a line for every run."""
-    options = ("compare", small, "--seeds", "0,1", *REFERENCE)
-    assert finished(*options, "--methods", "uniform", "--jobs", 2).code == 0
-    for engine in ("sequential", "stacked"):
-        place = ("--methods", "fedhv,uniform", "--engine", engine, "--out", f"runs/{engine}")
-        err = finished(*options, *place, "--jobs", 2).err
-        assert sorted(line.partition(",")[0] for line in err.splitlines() if "rounds done" in line) == [
-            f"{method} seed {seed}: 4 rounds done" for method in ("fedhv", "uniform") for seed in (0, 1)
-        ]
-        assert max(map(len, err.splitlines())) < 140
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_study_in_a_log_says_everything_once(engine, command, small):
+    """In worker processes and in one: a line for every run."""
+    study = ("compare", small, "--seeds", "0,1", *REFERENCE, "--methods", "fedhv,uniform")
+    err = command(*study, "--engine", engine, "--jobs", 2).err
+    assert sorted(line.partition(",")[0] for line in err.splitlines() if "rounds done" in line) == [
+        f"{method} seed {seed}: 4 rounds done" for method in ("fedhv", "uniform") for seed in (0, 1)
+    ]
+    assert max(map(len, err.splitlines())) < 140
 
 
 def test_a_log_of_a_run_has_no_gap_before_the_first_evaluation(monkeypatch):

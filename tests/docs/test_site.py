@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 import typer
 
 import fedhv
-from docs.building import build_site
 from fedhv.cli.app import app
 from fedhv.methods import CLIENT_SIDE, METHODS, RULES
 from fedhv.runs.config import Setting
 from fedhv.support.toml import as_tables
 
 FETCHED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="(https?:)?//[^"]*"')
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def read(site, page):
