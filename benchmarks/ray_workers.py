@@ -1,12 +1,13 @@
 """The cost of a round on a Ray cluster with one and two workers, and the costs of its parts.
 
-    python benchmarks/ray_workers.py [--out results/performance] [--rounds 5]
+    python benchmarks/ray_workers.py [--out results/performance] [--rounds 3]
 
-A FedHV round of 10 and 1,000 clients on the sequential engine, on `parallel` with two workers, and on `ray` with one
-and two workers, all on this machine. They take turns, one round each. CPU seconds are those of this process, its
-workers and all processes of Ray; they depend least on other load. Every engine's model is compared bit for bit with
-the sequential engine's. Then the parts of a round: an empty task, a model on its way to a worker, and a sum on its way
-back, for four sizes of a model. Last, one round of 100,000 clients with one local step.
+A FedHV round of 10 and 1,000 clients on the sequential engine and on `ray` with one and two workers, all on this
+machine. They take turns, one round each. CPU seconds are those of this process, its workers and all processes of Ray;
+they depend least on other load. Ray's workers have the priority of other programs here; by default they have a lower
+one. Every engine's model is compared bit for bit with the sequential engine's. Then the parts of a round: an empty
+task, a model on its way to a worker, and a sum on its way back, for four sizes of a model. Last, one round of 100,000
+clients that draw their updates instead of training: what remains is the cost of the engine.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scaling import Perceptron
+from torch import Tensor
 from workload import machine
 
-from fedhv import FedHV, LocalTraining, Method, Problem, Uniform, classification
-from fedhv.engines import Parallel, Ray, Sequential
+from fedhv import FedHV, LocalTraining, Method, Problem, Reply, Request, State, classification
+from fedhv.engines import Ray, Sequential
 from fedhv.engines.base import Engine
 from fedhv.problem.partition import partition
 from fedhv.problem.problem import Benchmark, Examples
+from fedhv.problem.random import Purpose
+from fedhv.protocol.fields import tensor
+from fedhv.protocol.script import Member, Script
 from fedhv.protocol.sums import Partial
 from fedhv.simulation.rounds import Plan, simulate
 from fedhv.support.ray.connection import start_cluster
@@ -70,11 +75,41 @@ def cpu_seconds() -> float:
     return sum(spent[process] for process in mine)
 
 
+@dataclass(frozen=True)
+class DrawnReply(Reply):
+    update: Tensor = tensor("d", bound="update")
+
+
+@dataclass(frozen=True)
+class Drawn(Request):
+    """A reply without training."""
+
+    reply = DrawnReply
+    trains = True
+    model: Tensor = tensor("d")
+
+    def answer(self, me: Member) -> Script:
+        draws = me.stream(Purpose.MINIBATCHES)
+        return DrawnReply(torch.from_numpy(draws.standard_normal(len(self.model), dtype=np.float32)))
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws(Method):
+    """Adds what clients draw."""
+
+    name = "draws"
+
+    def round(self, state: State) -> Any:
+        replies = yield Drawn(state.model)
+        return State(state.model + replies.means["update"], state.weights)
+
+
 class Rounds:
     """Rounds of FedHV on an engine, one after the other."""
 
-    def __init__(self, engine: Engine, method: Method, participants: int, steps: int) -> None:
-        plan = Plan(10**6, participants, LocalTraining(steps, 8, 0.01), evaluate_every=0)
+    def __init__(self, engine: Engine, method: Method, participants: int, local: tuple[int, int]) -> None:
+        plan = Plan(10**6, participants, LocalTraining(*local, 0.01), evaluate_every=0)
         self.rounds = simulate(engine, method, plan)
         self.model = torch.empty(0)
 
@@ -96,24 +131,27 @@ def compare(
     engines: dict[str, Engine],
     method: Method,
     participants: int,
-    steps: int,
+    local: tuple[int, int],
     count: int,
     warm: int,
     say: Callable[[str], None],
 ) -> None:
-    played = {name: Rounds(engine, method, participants, steps) for name, engine in engines.items()}
+    d, (steps, examples) = next(iter(engines.values())).layout.d, local
+    say(
+        f"\n{method.label}, {participants:,} clients, {steps} step(s) of {examples} example(s), d = {d:,}: {count} round(s)"
+    )
+    played = {name: Rounds(engine, method, participants, local) for name, engine in engines.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for number in range(warm + count):
         for name, rounds in played.items():
             spent = rounds.next()
             if number >= warm:
                 found[name].append(spent)
-    d = next(iter(engines.values())).layout.d
-    say(f"\n{method.label}, {participants:,} clients, {steps} local steps of 8 examples, d = {d:,}: {count} round(s)")
-    for name, values in found.items():
-        same = torch.equal(played[name].model, played["sequential"].model)
-        wall, cpu = ([each[i] for each in values] for i in range(2))
-        say(f"  {name:16s} wall {quartiles(wall):28s} CPU {quartiles(cpu):28s} {'same bits' if same else 'OTHER BITS'}")
+            if number == warm + count - 1:
+                same = torch.equal(rounds.model, played["sequential"].model)  # which is the first
+                wall, cpu = ([each[i] for each in found[name]] for i in range(2))
+                bits = "same bits" if same else "OTHER BITS"
+                say(f"  {name:11s} wall {quartiles(wall):28s} CPU {quartiles(cpu):28s} {bits}")
 
 
 def parts(say: Callable[[str], None]) -> None:
@@ -164,7 +202,7 @@ def parts(say: Callable[[str], None]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
 
     def say(line: str) -> None:
@@ -174,6 +212,7 @@ def main() -> None:
                 file.write(line + "\n")
 
     torch.set_num_threads(1)
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray spells it like this
     if arguments.out:
         (arguments.out / "ray-workers.txt").unlink(missing_ok=True)
     start_cluster(cores=3)  # for two engines with three workers, which take turns
@@ -183,25 +222,23 @@ def main() -> None:
 def measure(count: int, say: Callable[[str], None]) -> None:
     import ray
 
-    say(f"{machine()}\nRay {ray.__version__}; seconds of a round, after one for warming up; quartiles in brackets")
+    say(f"{machine()}\nRay {ray.__version__}; seconds of a round, quartiles in brackets")
+    say("10 clients: after a round for warming up")
     for hidden in (128, 8):
         world = problem(hidden)
-        with ExitStack() as stack:
-            engines: dict[str, Engine] = {"sequential": Sequential(world)}
-            engines["parallel, 2"] = stack.enter_context(Parallel(world, workers=2))
-            for workers in (1, 2):
-                engines[f"ray, {workers}"] = stack.enter_context(Ray(world, workers=workers))
+        with Ray(world, workers=1) as one, Ray(world, workers=2) as two:
+            engines: dict[str, Engine] = {"sequential": Sequential(world), "ray, 1": one, "ray, 2": two}
             for participants in TURNS:
-                compare(engines, FedHV(reference=(1e3, 1e3), report=1), participants, 2, count, 1, say)
-    parts(say)
-    world = problem(hidden=8)
-    with Ray(world, workers=1) as one, Ray(world, workers=2) as two:
-        engines = {"sequential": Sequential(world), "ray, 1": one, "ray, 2": two}
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        compare(engines, Uniform(), MANY, 1, 1, 0, say)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        updates = 4 * two.layout.d * MANY / 2**20
-        say(f"  the server's memory grew by {grown:.0f} MiB in these rounds; all updates are {updates:,.0f} MiB")
+                warm = int(participants == TURNS[0])
+                compare(engines, FedHV(reference=(1e3, 1e3), report=1), participants, (1, 8), count, warm, say)
+            if hidden == 128:
+                parts(say)
+                continue
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            compare(engines, Draws(), MANY, (1, 1), 1, 0, say)
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+            updates = 4 * two.layout.d * MANY / 2**20
+            say(f"  the server's memory grew by {grown:.0f} MiB in this; all updates are {updates:,.0f} MiB")
     say(f"\nload at the end {os.getloadavg()[0]:.1f}")
 
 
