@@ -74,7 +74,7 @@ def bits(key: int | Tensor, draw: int, shape: Sequence[int], device: torch.devic
         return mix(_counters(key + signed(draw * GAMMA), shape, device))
     first = key + draw * GAMMA
     if device.type == "cpu":
-        return torch.from_numpy(_hashed(first, tuple(shape)))
+        return torch.from_numpy(_hashed([first], tuple(shape)))[0]
     return mix(_counters(torch.full((), signed(first), device=device), shape, device))
 
 
@@ -97,26 +97,27 @@ _SHIFTS = tuple(map(np.uint64, (30, 27, 31)))
 _FACTORS = tuple(map(np.uint64, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
 
-def kept(key: int, draw: int, shape: Sequence[int], bound: int, scale: float) -> Tensor:
-    """`scale` for every element whose bits are at least `bound`, else 0, in float32 on a CPU.
+def kept(keys: Sequence[int], draw: int, shape: Sequence[int], bound: int, scale: float) -> Tensor:
+    """`scale` for every element whose bits are at least `bound`, else 0, in float32 on a CPU: one tensor for each key.
 
     NumPy compares and multiplies small arrays in a third of torch's time.
     """
-    return torch.from_numpy((_hashed(key + draw * GAMMA, tuple(shape)) >= bound) * np.float32(scale))
+    words = _hashed([key + draw * GAMMA for key in keys], tuple(shape))
+    return torch.from_numpy((words >= bound) * np.float32(scale))
 
 
-def _hashed(first: int, shape: tuple[int, ...]) -> np.ndarray:
-    """`mix` of the counters from `first` on. Unsigned words need no masks, and every operation is in place."""
-    small = math.prod(shape) <= KEPT
-    start = np.array([first * GAMMA ** len(shape) % 2**64], np.uint64)  # an array: scalars would warn of the overflow
-    words = (_kept_offsets if small else _offsets)(shape) + start
+def _hashed(firsts: Sequence[int], shape: tuple[int, ...]) -> np.ndarray:
+    """`mix` of the counters from each of `firsts` on. Unsigned words need no masks; operations are in place."""
+    offsets = (_kept_offsets if math.prod(shape) <= KEPT else _offsets)(shape)
+    starts = np.array([first * GAMMA ** len(shape) % 2**64 for first in firsts], np.uint64)
+    words = offsets + starts.reshape(-1, *[1] * len(shape))
     shifted = words >> _SHIFTS[0]
     words ^= shifted
     words *= _FACTORS[0]
     words ^= np.right_shift(words, _SHIFTS[1], out=shifted)
     words *= _FACTORS[1]
     words ^= np.right_shift(words, _SHIFTS[2], out=shifted)
-    return words.view(np.int64).reshape(shape)
+    return words.view(np.int64)
 
 
 def _offsets(shape: tuple[int, ...]) -> np.ndarray:

@@ -2,21 +2,26 @@
 
 `Draws` intercepts every call of a pass, which takes a twentieth of a small model's step on a CPU. The draws of most
 models are those of their layers `nn.Dropout`. These layers can take their draws themselves, with the same numbers, and
-nothing has to be intercepted. The first training pass of a model is intercepted and shows whether that is so.
+nothing has to be intercepted. The first training pass of a model is intercepted and shows whether that is so. Draws of
+small layers are then made for all steps of a client at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fedhv.problem.dropout import Draws
+from fedhv.problem.counter import KEPT
+from fedhv.problem.dropout import Draws, factors
 from fedhv.problem.pooling import hooked
 
 T = TypeVar("T")
+
+DropoutCall = tuple[torch.Size, float]
+"""The shape of a dropout layer's inputs, and p."""
 
 
 class Drawing:
@@ -25,14 +30,27 @@ class Drawing:
     def __init__(self) -> None:
         self.draws: Draws | None = None
         """The draws of the present pass, if layers take them themselves."""
-        self.taken = 0
+        self.calls: list[DropoutCall] = []
         """The draws of layers in the present pass."""
         self._found: Literal["nothing", "layers", "anything"] | None = None
         """What the model draws from; None before the first pass."""
+        self._ahead: dict[int, list[tuple[DropoutCall, Tensor]]] = {}
+        """The factors of the layers in coming passes, by key."""
+        self._ready: list[tuple[DropoutCall, Tensor]] = []
 
     def __deepcopy__(self, memo: object) -> Self:
         """A copy of a model is another form of it, for the same network."""
         return self
+
+    def prepare(self, keys: Sequence[int]) -> None:
+        """Make the draws of coming passes, if these are small and the passes are like the last one."""
+        self._ahead = {}
+        sizes = [shape.numel() for shape, p in self.calls if p < 1]
+        if self._found != "layers" or len(sizes) < len(self.calls) or len(keys) * max(sizes, default=0) > KEPT:
+            return
+        drawn = [factors(keys, 1 + i, shape, p).unbind() for i, (shape, p) in enumerate(self.calls)]
+        passes = zip(*drawn, strict=True)
+        self._ahead = {key: list(zip(self.calls, each, strict=True)) for key, each in zip(keys, passes, strict=True)}
 
     def __call__(self, key: int | Tensor, forward: Callable[[], T]) -> T:
         """The result of a pass whose draws are functions of the key."""
@@ -42,7 +60,7 @@ class Drawing:
             return self._intercepted(key, forward)
         generator = torch.default_generator
         before = generator.get_state()
-        self.draws = Draws(key)
+        self.draws, self.calls, self._ready = Draws(key), [], self._ahead.pop(key, [])
         try:
             result = forward()
         finally:
@@ -55,12 +73,21 @@ class Drawing:
         return self._intercepted(key, forward)
 
     def _intercepted(self, key: int | Tensor, forward: Callable[[], T]) -> T:
-        self.taken = 0
+        self.calls = []
         with Draws(key) as draws:
             result = forward()
         if self._found is None:
-            self._found = "anything" if draws.count > self.taken else "layers" if draws.count else "nothing"
+            self._found = "anything" if draws.count > len(self.calls) else "layers" if draws.count else "nothing"
         return result
+
+    def factor(self, draws: Draws, inputs: Tensor, call: DropoutCall) -> Tensor:
+        """The factor of a layer's dropout."""
+        if draws.count < len(self._ready):
+            expected, made = self._ready[draws.count]
+            if expected == call and inputs.dtype == made.dtype:
+                draws.count += 1
+                return made
+        return draws.dropped(inputs, call[1])
 
 
 class KeyedDropout(nn.Dropout):
@@ -78,11 +105,11 @@ class KeyedDropout(nn.Dropout):
         """The inputs, with a part of them set to zero in training."""
         if not self.training or self.p == 0:
             return inputs
-        self.drawing.taken += 1
-        draws = self.drawing.draws
-        if draws is None:
+        drawing, call = self.drawing, (inputs.shape, self.p)
+        drawing.calls.append(call)
+        if drawing.draws is None:
             return super().forward(inputs)
-        factor = draws.dropped(inputs, self.p)
+        factor = drawing.factor(drawing.draws, inputs, call)
         return inputs.mul_(factor) if self.inplace else inputs * factor
 
 

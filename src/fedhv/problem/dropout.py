@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,8 +86,13 @@ class Draws(TorchFunctionMode):
                 return made.to(inputs.dtype)
         if not isinstance(self.key, Tensor) and p < 1 and inputs.device.type == "cpu" and inputs.dtype == torch.float32:
             self.count += 1
-            return kept(self.key, self.count, inputs.shape if shape is None else shape, _bound(p), 1 / (1 - p))
+            return factors([self.key], self.count, inputs.shape if shape is None else shape, p)[0]
         return self.keep(inputs, p, shape).to(inputs.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
+
+
+def factors(keys: Sequence[int], draw: int, shape: Sequence[int], p: float) -> Tensor:
+    """The factors of dropout, in float32 on a CPU, in the given draw of passes with these keys; p is below 1."""
+    return kept(keys, draw, shape, _bound(p), 1 / (1 - p))
 
 
 def _bound(p: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ class Examples:
 
     def with_inputs(self, inputs: Inputs) -> Examples:
         """Other inputs for the same targets."""
-        return replace(self, inputs=inputs)
+        return Examples(inputs, self.targets, self.labelled)
 
     @property
     def resident(self) -> bool:

@@ -96,6 +96,10 @@ class Network:
             )
         return list(outputs) if self._away is None else [moved(each, torch.device("cpu")) for each in outputs]
 
+    def prepare(self, keys: Sequence[int]) -> None:
+        """Make random draws of coming training passes with these keys in advance, if that is faster."""
+        self._drawing.prepare(keys)
+
     def statistics(self) -> Tensor:
         """The running statistics after the last training pass, in θ's order, of a model that has some in θ."""
         found = torch.cat([each for layer in self._norms for each in layer.statistics()])

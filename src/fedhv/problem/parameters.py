@@ -78,12 +78,12 @@ class Layout:
         resident = tuple(kept) if any(kept) else ()
         return cls(tuple(entries), shapes, tuple(owners), tasks, statistics=tuple(marks), resident=resident)
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """The number of scalars in every parameter."""
         return [shape.numel() for shape in self.shapes]
 
-    @property
+    @cached_property
     def d(self) -> int:
         """The length of θ."""
         return sum(self.sizes)

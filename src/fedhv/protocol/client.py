@@ -256,6 +256,7 @@ class Client(Worker):
         client, and its state is restored afterwards.
         """
         drawn: list[int] = keys(Purpose.DROPOUT, [cohort.place(k, part)], steps)[:, 0].tolist()
+        self.network.prepare(drawn)
         seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
         if self.device.type == "cuda":
             with torch.random.fork_rng(devices=[self.device]):
