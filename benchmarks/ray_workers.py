@@ -138,7 +138,8 @@ def compare(
 ) -> None:
     d, (steps, examples) = next(iter(engines.values())).layout.d, local
     say(
-        f"\n{method.label}, {participants:,} clients, {steps} step(s) of {examples} example(s), d = {d:,}: {count} round(s)"
+        f"\n{method.label}, {participants:,} clients, {steps} step(s) of {examples} example(s), d = {d:,}: "
+        f"{count} round(s)"
     )
     played = {name: Rounds(engine, method, participants, local) for name, engine in engines.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}

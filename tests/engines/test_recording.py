@@ -111,7 +111,7 @@ def test_reports_as_a_gpu_computes_them_are_the_reports_of_the_host():
     theta = torch.randn(engine.layout.d)
     clients = [0, 3, 1]
     chosen = [problem.clients[k][:7] for k in clients]
-    found = engine._recorded_losses(theta, chosen)
+    found = engine._reports.recorded(theta, chosen, engine._recorder)
     for k, examples, losses in zip(clients, chosen, found, strict=True):
         torch.testing.assert_close(
             losses, engine.client.losses(theta, np.arange(len(examples)), k), rtol=1e-5, atol=1e-6
@@ -122,9 +122,7 @@ def test_reports_are_read_from_the_copy_that_was_begun_before_training(monkeypat
     """A copy that begins after local training would wait for it, and the GPU would then wait for the host."""
     problem = everything_random()
     engine = Stacked(problem)
-    engine._losses = lambda some: engine._recorded_losses(
-        some[0][0].at, [problem.clients[me.client][work.on] for work, me in some]
-    )
+    engine._reports.at = engine._reports.recorded  # as on a GPU
     engine.ahead = True
     copied = []
     monkeypatch.setattr(HostCopies, "read", lambda self, tensor: copied.append(_begun(self, tensor)) or tensor.cpu())

@@ -14,18 +14,18 @@ depend on which trajectories are stacked together.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
+from fedhv.engines.cohort_losses import EXAMPLES, CohortLosses, round_up
 from fedhv.engines.compiled import Compiled
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
@@ -47,7 +47,6 @@ from fedhv.protocol.local import Term, descend
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member
 from fedhv.protocol.sums import Partial
-from fedhv.support.transfers import HostCopies, to_device
 
 SCALARS = 360_000_000
 """The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
@@ -88,12 +87,11 @@ class Stacked(Engine):
         self._compiled_last = False
         self._ready = not self._kernels
         self._modes: dict[int, dict[str, Any]] = {}
-        self._copies = HostCopies()
-        self._rows_of: tuple[Hashable, dict[str, Tensor]] | None = None
         self.prefetches = self.ahead = on_gpu
         self._recorder = Recorder(self.device, self.watching)
         self._sizes: dict[StackShape, set[int]] = {}
         self._announced = False
+        self._reports = CohortLosses(self.client, self.chunk, self._autocast, self._forget)
         self._largest = int(problem.clients.sizes.max())
         self._inputs = StackInputs(problem, self.device)
         self.most = Portion(
@@ -128,13 +126,15 @@ class Stacked(Engine):
 
     def _collected(self, calls: Sequence[Call], pieces: Sequence[Sequence[Sequence[int]]]) -> list[Replies]:
         """The combined replies of the calls; the cohorts are computed in parts."""
-        collectors = [Collector(call, self.layout, self.client.holding, to_host=self._copies.read) for call in calls]
+        collectors = [
+            Collector(call, self.layout, self.client.holding, to_host=self._reports.copies.read) for call in calls
+        ]
         for some in zip(*pieces, strict=True):
             answers = self._answers(calls, some)
             for collector, clients, replies in zip(collectors, some, answers, strict=True):
                 collector.take_stack(clients, replies)
         found = [collector.replies() for collector in collectors]
-        self._copies.clear()
+        self._reports.copies.clear()
         return found
 
     def summed(self, call: Call) -> Partial:
@@ -144,7 +144,7 @@ class Stacked(Engine):
         collector = Collector(call, self.layout, self.client.holding)
         (answers,) = self._answers([call], [call.cohort.clients])
         collector.take_stack(call.cohort.clients, answers)
-        self._copies.clear()
+        self._reports.copies.clear()
         return collector.partial
 
     def _answers(self, calls: Sequence[Call], clients: Sequence[Sequence[int]]) -> list[list[Any]]:
@@ -285,76 +285,11 @@ class Stacked(Engine):
 
     # --- losses -------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def _losses(self, some: Sequence[Waiting]) -> Sequence[Tensor]:
         """The m losses of every client at one model: one pass over all their examples."""
         pairs = [(work, me) for work, me in some if isinstance(work, Losses)]
-        theta = pairs[0][0].at
         chosen = [self.problem.clients[me.client][work.on] for work, me in pairs]
-        if self.device.type != "cpu":
-            return self._recorded_losses(theta, chosen)
-        owner = torch.from_numpy(np.repeat(np.arange(len(chosen)), [len(c) for c in chosen]))
-        index = torch.from_numpy(np.concatenate(chosen))
-
-        def summed(chunk: int) -> Tensor:
-            total = torch.zeros(len(chosen), self.layout.tasks, dtype=torch.float64)
-            for start in range(0, len(index), chunk):
-                losses = self._example_losses(theta, index[start : start + chunk])
-                total.index_add_(0, owner[start : start + chunk], losses.double().T)
-            return total
-
-        sizes = torch.tensor([len(c) for c in chosen])
-        return list((self.chunk(len(index), summed) / sizes[:, None]).float().unbind())
-
-    def _example_losses(self, theta: Tensor, index: Tensor) -> Tensor:
-        """The losses of training examples in evaluation mode, m × n."""
-        batch = self.client.ready(self.client.train_examples[index])
-        with self._autocast():
-            return self.client.example_losses(theta, batch, training=False)
-
-    def _recorded_losses(self, theta: Tensor, chosen: Sequence[np.ndarray]) -> Sequence[Tensor]:
-        """The same on a GPU, recorded. Every client's losses are gathered and summed: sums by index are not repeatable.
-
-        Examples and clients are padded, so that few shapes need a recording.
-        """
-        sizes = np.array([len(c) for c in chosen])
-        n = _round_up(int(sizes.sum()), 256)
-        index = np.zeros(n, np.int64)
-        index[: sizes.sum()] = np.concatenate(chosen)
-        rows = self._report_rows(tuple(sizes.tolist()), n)
-
-        def summed(chunk: int) -> Tensor:
-            def run(theta: Tensor, index: Tensor, places: Tensor, sizes: Tensor) -> Tensor:
-                losses = torch.cat(
-                    [self._example_losses(theta, part) for part in torch.split(index, chunk)], dim=1
-                ).double()
-                padded = torch.cat([losses, losses.new_zeros(len(losses), 1)], dim=1)
-                return (padded[:, places].sum(dim=2) / sizes).float().T.contiguous()
-
-            inputs = {"theta": theta, "index": to_device(index, self.device), **rows}
-            return self._recorder.carefully(("losses", chunk), run, inputs).clone()
-
-        found = self.chunk(n, summed, self._forget)
-        self._copies.begin(found)  # the server reads reports while clients train
-        return list(found.unbind())
-
-    def _report_rows(self, sizes: tuple[int, ...], n: int) -> dict[str, Tensor]:
-        """Where every client's losses are among all n, and how many; the last tensors are kept, as sizes often repeat.
-
-        Clients with fewer losses than the largest have n there, a column of zeros.
-        """
-        if self._rows_of is None or self._rows_of[0] != (sizes, n):
-            counts = np.array(sizes)[:, None]
-            column = np.arange(_round_up(max(sizes), 64))
-            places = np.where(column < counts, np.cumsum(counts)[:, None] - counts + column, n)
-            self._rows_of = (
-                (sizes, n),
-                {
-                    "places": to_device(places, self.device),
-                    "sizes": to_device(counts[:, 0], self.device),
-                },
-            )
-        return self._rows_of[1]
+        return self._reports.at(pairs[0][0].at, chosen, self._recorder)
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
@@ -482,7 +417,7 @@ class Stacked(Engine):
             )
             self._gradients(theta, batch.inputs, batch.targets, masks, weights, shares, first[:n])
             with torch.no_grad():
-                self._example_losses(theta[0], first[:1].expand(_round_up(n * b, 256)))
+                self._reports.example_losses(theta[0], first[:1].expand(round_up(n * b, EXAMPLES)))
             del batch
         compile_all(dict.fromkeys(planned), self.stopping)
 
@@ -531,11 +466,6 @@ class Stacked(Engine):
             return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
 
         return run
-
-
-def _round_up(count: int, step: int) -> int:
-    """The next multiple."""
-    return -(-count // step) * step
 
 
 def _evenly(many: Any, most: int) -> list[Any]:
