@@ -18,6 +18,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE = 300_000
+"""Milliseconds until a wait fails: loading a page may take minutes on a busy machine."""
 COLOURED_PIXELS = """(id) => {
   const canvas = document.querySelector(`#${id} canvas`);
   if (!canvas) return 0;
@@ -72,6 +74,7 @@ def browser():
 def new_tab(browser, **options: object):
     """A tab with nothing in it; its context, to be closed, and the tab."""
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     found = Tab(page)
     page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
