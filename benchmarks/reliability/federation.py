@@ -151,6 +151,7 @@ class Federation:
         for k in range(NODES):
             self.register(k)
             self.start_node(k)
+            self.start_superexec(k)
         self.write_roster()
 
     def start_superlink(self) -> None:
@@ -206,8 +207,14 @@ class Federation:
         command += ["--host", "127.0.0.1", "--port", str(self.node_ports[k]), "--node-config"]
         number = k if partition is None else partition
         command += [f"partition-id={number} num-partitions={NODES} name='site-{k}' plan='{plan}'"]
+        command += ["--isolation", "process"]
         command[0] = self.executable(command[0])
         self.nodes[k].start(f"supernode-{k}", self.wires.inside(k, command))
+
+    def start_superexec(self, k: int) -> None:
+        """The process beside a SuperNode that forks its apps."""
+        command = [sys.executable, "-m", "fedhv", "flower", "superexec", f"127.0.0.1:{self.node_ports[k]}"]
+        self.nodes[k].start(f"superexec-{k}", self.wires.inside(k, command))
 
     def submit(self, rounds: int) -> None:
         settings = {"rounds": rounds, "nodes": NODES, "seed": SEED, "quorum": 4.0, "grace": 30.0}
@@ -269,10 +276,13 @@ class Federation:
                 processes.running.pop(name)
                 self.restarts[name] = self.restarts.get(name, 0) + 1
                 self.note(f"{name} had ended by itself and is started again")
-                if name == "superlink":
+                kind, _, k = name.partition("-")
+                if kind == "superlink":
                     self.start_superlink()
+                elif kind == "superexec":
+                    self.start_superexec(int(k))
                 else:
-                    self.start_node(int(name.rsplit("-", 1)[1]))
+                    self.start_node(int(k))
 
     def failed(self) -> str:
         """Why the newest run has failed; empty while it runs."""
@@ -321,14 +331,14 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
         if wires.spaces:
             wires.pull(1, plugged=False)
         else:
-            f.resting.add("supernode-1")
+            f.resting |= {"supernode-1", "superexec-1"}
             f.signal_node(1, signal.SIGKILL)
 
     def plug() -> None:
         if wires.spaces:
             wires.pull(1, plugged=True)
         else:
-            f.resting.discard("supernode-1")
+            f.resting -= {"supernode-1", "superexec-1"}
 
     def restart_node() -> None:
         f.signal_node(3, signal.SIGKILL)  # what serves starts it again
@@ -355,6 +365,7 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
     def thief() -> None:
         f.register(NODES, "thief")
         f.start_node(NODES, partition=2)
+        f.start_superexec(NODES)
 
     def rotate() -> None:
         """The guide's way: stop, replace, start."""
@@ -365,7 +376,7 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
         done = len(f.history())
         f.note(f"stopped after round {done}; new server certificate, new key of site-4")
         f.renew_server_certificate()
-        f.resting |= {"superlink", "supernode-4"}
+        f.resting |= {"superlink", "supernode-4", "superexec-4"}
         process = f.server.running.pop("superlink")
         process.terminate()
         process.wait(60)
@@ -379,9 +390,10 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
         f.register(4, "site-4-new")
         f.write_roster()
         f.signal_node(4, signal.SIGTERM)
-        f.nodes[4].running["supernode-4"].wait(60)
-        f.nodes[4].running.pop("supernode-4")
+        for name in ("supernode-4", "superexec-4"):
+            f.nodes[4].running.pop(name).wait(60)
         f.start_node(4)
+        f.start_superexec(4)
         f.flwr("supernode", "unregister", old, "federation")
         f.resting.clear()
         f.submit(rounds)

@@ -148,7 +148,7 @@ def prepare(root: Path) -> None:
 
     base, scripts = root / "opt" / "python", root / "opt" / "fedhv" / "bin"
     base.mkdir(parents=True)
-    call("mount", "--bind", sys.base_prefix, base)  # a service with ProtectHome does not see a Python in /root
+    call("mount", "--bind", sys.base_prefix, base)  # a service with ProtectHome does not see a Python in a home folder
     scripts.mkdir(parents=True)
     (scripts / "python").symlink_to(f"/opt/python/bin/{Path(sys.executable).resolve().name}")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -346,7 +346,7 @@ def confinement(box: Container, saw: Saw) -> None:
         tried = {
             "write /usr": f"{inside} touch /usr/x",
             "write /etc/fedhv": f"{inside} touch /etc/fedhv/x",
-            "read /root": f"{inside} ls -A /root",
+            "read root's home": f"{inside} ls -A /root",
             "write /var/lib/fedhv": f"{inside} sh -c 'touch /var/lib/fedhv/x && rm /var/lib/fedhv/x && echo written'",
         }
         said = "; ".join(f"{name}: {box.shell(command) or 'empty'}" for name, command in tried.items())
@@ -363,7 +363,7 @@ def rounds_done(box: Container) -> int:
 
 
 def trains(box: Container, saw: Saw) -> None:
-    submit(box, 2 * ROUNDS)
+    submit(box, 4 * ROUNDS)
     seconds = box.wait("rounds", lambda: rounds_done(box) >= ROUNDS)
     saw(f"the example's first {ROUNDS} rounds", f"after {seconds:.0f} s; {last_round(box)}")
 
@@ -386,7 +386,7 @@ def killed(box: Container, saw: Saw) -> None:
     seconds = box.wait("the SuperNodes to reconnect", lambda: listens(box) and online(box) == 2)
     saw("both SuperNodes online again", f"after {seconds:.0f} s; NRestarts {restarts(box)}")
     done = rounds_done(box)
-    submit(box, 2 * ROUNDS)
+    submit(box, 4 * ROUNDS)
     seconds = box.wait(
         "the rest", lambda: box.run("test", "-e", "/var/lib/fedhv/machines/summary.json").returncode == 0
     )

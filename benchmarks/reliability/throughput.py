@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,6 +118,7 @@ def federation(nodes: int, rounds: int, forks: bool, say: Any) -> dict[str, Any]
         marks: list[tuple[float, dict[str, float]]] = []
         most, largest = 0, 0.0
         history = out / "history.jsonl"
+        signal.signal(signal.SIGTERM, lambda *_: (running.terminate(), running.wait(120), sys.exit("ended by SIGTERM")))
         while running.poll() is None:
             time.sleep(0.2 if nodes < 20 else 1.0)
             count, memory = processor.look()
@@ -191,7 +193,8 @@ def main() -> None:
 
     say = Notes()
     say(f"{machine()}, flwr {flwr.__version__}")
-    write_csv(arguments.out / "throughput-message.csv", anatomy(say))
+    if arguments.cold:
+        write_csv(arguments.out / "throughput-message.csv", anatomy(say))
     rows = []
     for nodes, forks in [*((n, False) for n in arguments.cold), *((n, True) for n in arguments.nodes)]:
         rows.append(federation(nodes, arguments.rounds, forks, say))

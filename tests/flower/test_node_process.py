@@ -66,9 +66,12 @@ def test_flowers_loop_gets_an_executor_that_sends_client_apps_to_the_process_tha
     from flwr.supercore.constant import TaskType
 
     channel = Channel()
-    executor = superexec.Forwarding(channel.writing, parent=42)
-    types, _ = executor.get_eligible_capacity(set(TaskType), insecure=True)
-    assert types == {TaskType.CLIENT_APP}
+    running = superexec.Running(most=2)
+    executor = superexec.Forwarding(channel.writing, 42, running)
+    for count, taken in ((1, {TaskType.CLIENT_APP}), (2, set()), (0, {TaskType.CLIENT_APP})):
+        running.count = count
+        types, _ = executor.get_eligible_capacity(set(TaskType), insecure=True)
+        assert types == taken
     assert executor.launch(task()).status == "accepted"
     (sent,) = channel.lines()
     assert sent["token"] == "abc"

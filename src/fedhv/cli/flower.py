@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,6 @@ from fedhv.cli.options import (
     print_json,
     same_command,
 )
-from fedhv.runs.config import load_setting
 from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.terminal import print_line
 
@@ -73,14 +73,11 @@ def up(
 
     if report_noise and not report_clip:
         raise InputError("`--report-noise` needs `--report-clip`: noise protects only bounded reports.")
-    resolved = load_setting(setting, set_ or [])
-    label = resolved.method(method).label
-    folder = out or Path("runs") / f"{resolved.name}-flower" / f"{label}-seed{seed}"
     order = Order(
         setting=setting,
         method=method,
         nodes=nodes,
-        out=folder,
+        out=out or Path(),
         seed=seed,
         reference=reference,
         override=tuple(set_ or ()),
@@ -92,6 +89,10 @@ def up(
         patience=Patience(reply=reply_seconds, nodes=node_seconds),
         reports=ReportPrivacy(report_clip, report_noise or 0.0) if report_clip else None,
     )
+    resolved = order.resolved()
+    label = resolved.method(method).label
+    folder = out or Path("runs") / f"{resolved.name}-flower" / f"{label}-seed{seed}"
+    order = replace(order, out=folder)
     watch = warn_without_run(observer(Console(stderr=True), quiet or as_json), folder, resume)
     try:
         result = run_on_flower(order, watch)

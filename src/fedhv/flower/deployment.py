@@ -27,6 +27,8 @@ SUBMITTING = 300.0
 
 SUPEREXEC = "superexec"
 """The process that starts the apps of all nodes."""
+AT_ONCE = 4
+"""How many SuperNodes start at the same time: many at once are so slow that they miss Flower's deadlines."""
 HOST = "127.0.0.1"
 """The only address at which processes listen."""
 
@@ -139,6 +141,8 @@ class Deployment:
                 register = ("supernode", "register", str(public), CONNECTION, "--name", f"node-{partition}")
                 self.owners[partition] = int(json.loads(self.flwr(*register, "--format", "json"))["node-id"])
             self._start_node(partition)
+            if (before := partition - AT_ONCE) >= 0:
+                self.processes.wait_for_port(f"supernode-{before}", self.node_ports[before])
         if self.forks:
             addresses = [f"{HOST}:{port}" for port in self.node_ports]
             self.processes.start(SUPEREXEC, [sys.executable, "-m", "fedhv", "flower", "superexec", *addresses])

@@ -7,6 +7,9 @@ different in every run, after the fork.
 
 Flower's loop asks the SuperNode for tasks; only the start of a process is ours. One process forks all apps, also those
 of several SuperNodes. It imports and forks, and has neither threads nor connections that a forked process would share.
+
+A task that is taken has to give a sign of life within 30 seconds. So no more are taken than the machine can compute at
+the same time; the others wait at their SuperNodes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import mmap
 import os
 import select
 import signal
@@ -26,12 +30,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, printable
 
 IMPORTED = ("flwr.supernode.runtime.run_clientapp", "torch", "fedhv.flower.client", "fedhv.runs.resolve")
 """What a node's app needs."""
-LONGEST_PAUSE = 1.0
-"""Seconds between two checks for ended processes."""
+SHORT_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two checks for ended processes, while apps run and otherwise."""
+APPS_PER_CORE, LEAST_APPS = 2, 4
+"""How many apps run at the same time."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
 """The signals that end the command, in good order: a service that is stopped has not failed."""
 APP, LOOP = "flwr-clientapp", "superexec"
@@ -53,34 +60,57 @@ def serve(addresses: Sequence[str]) -> NoReturn:
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy the memory that all of them share
     tasks, channel = os.pipe()
-    loops = {_fork(LOOP, _ask_for_tasks, address, channel): address for address in addresses}
+    running, apps = Running(max(LEAST_APPS, APPS_PER_CORE * usable_cores())), set[int]()
+    loops = {_fork(LOOP, _ask_for_tasks, address, channel, running): address for address in addresses}
     unread = b""
     while True:
-        if select.select([tasks], [], [], LONGEST_PAUSE)[0]:
+        if select.select([tasks], [], [], SHORT_PAUSE if apps else LONGEST_PAUSE)[0]:
             *lines, unread = (unread + os.read(tasks, select.PIPE_BUF)).split(b"\n")
-            for line in lines:
-                _fork(APP, _answer, json.loads(line))
+            apps |= {_fork(APP, _answer, json.loads(line)) for line in lines}
         for ended in _ended():
+            apps.discard(ended)
             if ended in loops:  # Flower's loop ends after an error
                 time.sleep(LONGEST_PAUSE)
                 address = loops.pop(ended)
-                loops[_fork(LOOP, _ask_for_tasks, address, channel)] = address
+                loops[_fork(LOOP, _ask_for_tasks, address, channel, running)] = address
+        running.count = len(apps)
+
+
+class Running:
+    """The number of running apps, in memory that forked processes share."""
+
+    def __init__(self, most: int) -> None:
+        self._memory, self._most = mmap.mmap(-1, 4), most
+
+    @property
+    def count(self) -> int:
+        """Written by the process that forks."""
+        return int.from_bytes(self._memory[:4], "little")
+
+    @count.setter
+    def count(self, value: int) -> None:
+        self._memory[:4] = value.to_bytes(4, "little")
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as the machine can compute at the same time."""
+        return self.count >= self._most
 
 
 class Forwarding:
     """Flower's interface of an executor. It sends tasks to the process that forks."""
 
-    def __init__(self, channel: int, parent: int) -> None:
-        self._channel, self._parent = channel, parent
+    def __init__(self, channel: int, parent: int, running: Running) -> None:
+        self._channel, self._parent, self._running = channel, parent, running
 
     def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
-        """Take ClientApps only."""
+        """Take ClientApps only, and none while enough of them run."""
         from flwr.supercore.constant import TaskType
 
-        return supported_task_types & {TaskType.CLIENT_APP}, set()
+        return set() if self._running.full else supported_task_types & {TaskType.CLIENT_APP}, set()
 
     def wait_for_capacity(self, *_: Any, **__: Any) -> None:
-        """Nothing: there is no limit."""
+        """Nothing: Flower's loop checks for tasks at intervals."""
 
     def launch(self, spec: Any) -> Any:
         """Let the app of a task be started."""
@@ -106,11 +136,12 @@ class Forwarding:
         """Nothing to release."""
 
 
-def _ask_for_tasks(address: str, channel: int) -> None:
+def _ask_for_tasks(address: str, channel: int, running: Running) -> None:
     """Flower's loop for one SuperNode."""
     loop = import_module("flwr.supercore.superexec.run_superexec")
     parent = os.getppid()
-    loop.__dict__["get_executor"] = lambda *_, **__: Forwarding(channel, parent)  # Flower has no option for another one
+    executor = Forwarding(channel, parent, running)
+    loop.__dict__["get_executor"] = lambda *_, **__: executor  # Flower has no option for another one
     loop.run_superexec(runtime_api_address=address, insecure=True, parent_pid=parent)
 
 
