@@ -27,36 +27,36 @@ STATES = {"LSTM": 2, "GRU": 1, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
 class RNN(nn.RNN):
-    """`nn.RNN` in plain operators where it is mapped over clients."""
+    """`nn.RNN` in plain operators where it is mapped over clients, or computed in bf16 on a CPU."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The outputs of all time steps and the last hidden state of every layer and direction."""
-        return _recur(self, input, hx) if _mapped(self, input, hx) else super().forward(input, hx)
+        return _recur(self, input, hx) if _replaced(self, input, hx) else super().forward(input, hx)
 
 
 class GRU(nn.GRU):
-    """`nn.GRU` in plain operators where it is mapped over clients."""
+    """`nn.GRU` in plain operators where it is mapped over clients, or computed in bf16 on a CPU."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The outputs of all time steps and the last hidden state of every layer and direction."""
-        return _recur(self, input, hx) if _mapped(self, input, hx) else super().forward(input, hx)
+        return _recur(self, input, hx) if _replaced(self, input, hx) else super().forward(input, hx)
 
 
 class LSTM(nn.LSTM):
-    """`nn.LSTM` in plain operators where it is mapped over clients."""
+    """`nn.LSTM` in plain operators where it is mapped over clients, or computed in bf16 on a CPU."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The outputs of all time steps and the last h and c of every layer and direction."""
-        return _recur(self, input, hx) if _mapped(self, input, hx) else super().forward(input, hx)
+        return _recur(self, input, hx) if _replaced(self, input, hx) else super().forward(input, hx)
 
 
-def _mapped(layer: nn.RNNBase, inputs: Any, state: Any) -> bool:
-    """Whether torch's operator would fail."""
+def _replaced(layer: nn.RNNBase, inputs: Any, state: Any) -> bool:
+    """Whether torch's operator would fail: mapped over clients, or in bf16 on processors without such instructions."""
     packed = isinstance(inputs, PackedSequence)
     mapped = is_mapped(inputs.data if packed else inputs, state, *layer._parameters.values())
     if packed and mapped:
         raise RuntimeError(PACKED)
-    return mapped
+    return mapped or (not packed and inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu"))
 
 
 def _recur(layer: nn.RNNBase, inputs: Tensor, given: Any) -> tuple[Tensor, Any]:
