@@ -219,9 +219,9 @@ def _references(name: str, setting: Setting, reference: Reference, out: Path) ->
         maxima = reference.provenance.maxima
         for margin in MARGINS:
             yield with_values(f"margin-{margin}", [loss + margin for loss in maxima])
-        classes = _classes(setting)
-        for margin in UNCALIBRATED if classes else ():
-            yield with_values(f"log-c-{margin}", [math.log(c) + margin for c in classes])
+        counts = classes(setting)
+        for margin in UNCALIBRATED if counts else ():
+            yield with_values(f"log-c-{margin}", [math.log(c) + margin for c in counts])
         return
     for seed in CALIBRATION_SEEDS:
         path = calibration_path(out, setting, seed)
@@ -229,7 +229,7 @@ def _references(name: str, setting: Setting, reference: Reference, out: Path) ->
             yield with_values(f"seed-{seed}", read_reference(path).values)
 
 
-def _classes(setting: Setting) -> list[int]:
+def classes(setting: Setting) -> list[int]:
     """The classes of every task, where a uniform guess has the loss log C."""
     return {"digits": [10, 10], "multimnist": [10, 10], "mnist-fmnist": [10, 10], "tox21": [2] * 12}.get(
         setting.benchmark, [10, 10] if setting.benchmark.startswith("cifar10") else []

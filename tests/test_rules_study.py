@@ -6,6 +6,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedhv
@@ -138,3 +139,19 @@ def test_a_table_shows_what_was_chosen_and_what_the_setting_had(module, tmp_path
     path = tmp_path / "tune.json"
     path.write_text(json.dumps({"how": "Chosen.", "by": "mean_accuracy", "trials": trials}))
     assert "| stch | 0.1 | 2 | mu 0.05 | 82.50 | 80.00 | 1 of 3 |" in module("rules_tables").tuning_table(path)
+
+
+def test_weights_along_recorded_reports_by_hand(module):
+    along = module("rules_along")
+    losses = np.array([[1.0, 1.0], [1.0, 2.0]])
+    weights = along.weights_along(losses, [3.0, 3.0])
+    np.testing.assert_allclose(weights, [[1 / 2, 1 / 2], [1 / 3, 2 / 3]])  # slacks 2, 2 and 2, 1
+    np.testing.assert_allclose(along.distance(weights, np.array([0.5, 0.5])), [0.0, 1 / 6])
+
+
+def test_runs_with_equal_weights_contain_the_calibration_of_their_seed(module, small_study):
+    folder = small_study / "study" / "digits" / "rules"
+    own = module("rules_parts").reference_of(folder)
+    found = module("rules_along").calibrated(folder, 0, own.provenance.rounds, own.provenance.margin)
+    assert found == pytest.approx(own.values)
+    assert "| calibration seed 1 |" in module("rules_along").table("digits", folder)
