@@ -327,7 +327,7 @@ def archive(out: Path, target: Path, since: float = 0.0) -> None:
         return info
 
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz", preset=3 if since else 9) as bundle:
+    with tarfile.open(fileobj=content, mode="w:xz", preset=3 if since else 6) as bundle:
         for path in sorted(path for path in out.rglob("*") if path.is_file() and path.stat().st_mtime >= since):
             inside = path.relative_to(out)
             if len(inside.parts) > 3 and inside.parts[1] == "tune":
