@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from reading import turns
+from messages import turns
 
 FAR = 1000.0
 """A reference above all losses; the cost of a round does not depend on it."""
