@@ -137,10 +137,8 @@ def compare(
     say: Callable[[str], None],
 ) -> None:
     d, (steps, examples) = next(iter(engines.values())).layout.d, local
-    say(
-        f"\n{method.label}, {participants:,} clients, {steps} step(s) of {examples} example(s), d = {d:,}: "
-        f"{count} round(s)"
-    )
+    work = f"{steps} step(s) of {examples} example(s)"
+    say(f"\n{method.label}, {participants:,} clients, {work}, d = {d:,}: {count} round(s)")
     played = {name: Rounds(engine, method, participants, local) for name, engine in engines.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for number in range(warm + count):
