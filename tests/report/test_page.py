@@ -122,7 +122,7 @@ def test_the_data_are_those_of_the_runs(tmp_path):
     assert shown["worst_accuracy"] == pytest.approx(run.evaluations.values("worst_accuracy").tolist(), rel=1e-6)
     assert shown["weights"][1] == pytest.approx(run.rounds.weights[:, 1].tolist(), rel=1e-3)
     assert shown["bytes"][0] == int((run.rounds.down + run.rounds.up)[:4].sum())
-    assert shown["calibration"] == [16_000_080, 4.0]
+    assert shown["calibration"] == [16_000_080, 4.0, 0.0]  # bytes, seconds, and the seconds of compilation in them
     assert 'method = "fedhv"' in shown["config"]
     uniform = setting["runs"][[each.name for each in study.runs].index("uniform-seed0")]
     assert uniform["weights"] == [0.5, 0.5]  # a column that never changes is one number
