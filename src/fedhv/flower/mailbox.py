@@ -41,7 +41,8 @@ class Mailbox:
         self.grid = grid
         self.waiting: dict[str, Message] = {}
         self.trouble: Exception | None = None
-        self._stuck: set[str] = set()
+        self._stuck: dict[str, _Poll] = {}
+        """Replies that block, and the threads that wait for them."""
         self._arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._poll: _Poll | None = None
 
@@ -75,8 +76,10 @@ class Mailbox:
             if time.monotonic() - poll.since < STUCK:
                 return
             poll.stop()  # its current reply may still arrive
-            self._stuck.add(poll.at)
-        messages = {each: self.waiting[each] for each in sorted(self.waiting.keys() - self._stuck)}
+            self._stuck[poll.at] = poll
+        # A thread that has ended without its reply found none yet, slowly, or lost the connection: ask again.
+        self._stuck = {each: thread for each, thread in self._stuck.items() if thread.is_alive()}
+        messages = {each: self.waiting[each] for each in sorted(self.waiting.keys() - self._stuck.keys())}
         self._poll = _Poll(self.grid, messages, self._arrived) if messages else None
         if self._poll is not None:
             self._poll.start()
