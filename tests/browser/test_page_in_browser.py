@@ -589,10 +589,9 @@ def test_paper_gets_whole_charts_with_names(shown):
         names = page.locator("#curve-chart .paper svg text").all_text_contents()
         assert {"Uniform", "FSMGDA", "FedCMOO", "FedHV"} <= set(names)
         assert {"clear", "faint"} <= set(page.locator("#weight-chart .paper svg text").all_text_contents())
-        for chart in ("trade-chart", "bar-chart", "bytes-chart"):  # drawn anew once the page has its new width
-            page.wait_for_function(
-                "chart => document.querySelector(`#${chart} svg`).getBoundingClientRect().width <= 700", arg=chart
-            )
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # the new layout
+        for chart in ("trade-chart", "bar-chart", "bytes-chart"):
+            assert page.locator(f"#{chart} svg").first.bounding_box()["width"] <= 700, chart
     finally:
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         page.emulate_media(media="screen")

@@ -3,7 +3,7 @@
 class Picture {
   // paint(what, width, colours) returns an SVG; title names it for files and screen readers.
   constructor(box, title, paint, empty = "Nothing to draw: no evaluated run is switched on.") {
-    Object.assign(this, { box, title, paint, what: null, width: 0 });
+    Object.assign(this, { box, title, paint, what: null, width: 0, printed: false });
     this.sheet = el("div", { class: "sheet" });
     this.empty = el("p", { class: "empty", text: empty, hidden: true });
     this.tools = el("div", { class: "tools" }, ...fileButtons(slug(title), title, () => this.svg(FILE_WIDTH)));
@@ -23,6 +23,7 @@ class Picture {
   }
 
   redraw() {
+    this.printed = false;
     if (!this.what) return;
     const nothing = this.what.empty === true;
     this.empty.hidden = !nothing;
@@ -33,11 +34,13 @@ class Picture {
   }
 
   resize() {
+    if (this.printed) return; // the width of the screen says nothing about paper
     if (this.what && !this.sheet.hidden && this.sheet.clientWidth && Math.abs(this.sheet.clientWidth - this.width) > 1) this.redraw();
   }
 
   // Paper has a width of its own.
   print(width) {
+    this.printed = true;
     if (this.what && this.what.empty !== true) this.sheet.replaceChildren(this.paint(this.what, width, palette()));
   }
 }
