@@ -11,12 +11,13 @@ CORE   := src/fedhv/problem/*,src/fedhv/protocol/*,src/fedhv/methods/*,src/fedhv
 ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
           src/fedhv/engines/kernels/launch.py
 
-.PHONY: help demo test coverage docs package package-check lint format clean
+.PHONY: help demo test test-slow coverage docs package package-check lint format clean
 
 help:
 	@echo "make demo      the four methods on the embedded benchmark, a table and a page"
-	@echo "make test      the tests"
-	@echo "make coverage  the tests, with line and branch coverage; the core has to reach 95 %"
+	@echo "make test      the tests, without the slow ones"
+	@echo "make test-slow the slow tests: real federations, clusters and whole sites"
+	@echo "make coverage  all tests, with line and branch coverage; the core has to reach 95 %"
 	@echo "make docs      the documentation, into site/"
 	@echo "make package   wheel and sdist, into dist/"
 	@echo "make package-check  install wheel and sdist in clean environments, with every extra (takes long)"
@@ -42,10 +43,13 @@ demo: $(VENV)/.runtime
 	@echo "The page of the study, to open in a browser: runs/demo/report/index.html"
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-slow: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m slow
 
 coverage: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile thorough --cov --cov-report=term:skip-covered
 	@echo "The core, by lines and branches:"
 	@$(BIN)/python -m coverage report --include='$(CORE)' --omit='$(ON_GPU)' --show-missing --fail-under=95
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,13 +26,24 @@ from fedhv.report.watch import LiveStudy, PageServer
 from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
-settings.register_profile("fedhv", derandomize=True, deadline=None, max_examples=100)
-settings.load_profile("fedhv")
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)  # every night
+settings.load_profile("quick")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of scripts that run in the background; children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 SOURCE = Path(fedhv.__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "cluster" in item.fixturenames:  # starts Ray
+            item.add_marker("slow")
+
+
+def pytest_collection_finish():
+    gc.freeze()  # modules and tests stay: collections of garbage need not look through a million objects
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+ATTEMPTS = 5
 HANG = 1800.0
 """Seconds after which something hangs, however busy the machine is."""
 
@@ -22,3 +23,13 @@ def wait_until(condition: Callable[[], T], what: str, running: subprocess.Popen 
         assert time.monotonic() < end, f"hangs: {what}"
         time.sleep(0.02)
     return value
+
+
+def started(start: Callable[[], T], clean_up: Callable[[], object]) -> T:
+    """What `start` returns. On a busy machine Ray gives up after a time of its own and has to be started again."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return start()
+        except Exception:
+            clean_up()
+    return start()

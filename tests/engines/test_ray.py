@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from engines.test_own_request import Counting, Visits, defined_here
 from problems import Small, everything_random, examples
 from torch import Tensor, nn
+from waiting import ATTEMPTS, started, wait_until
 
 from fedhv import (
     FSMGDA,
@@ -52,41 +52,28 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[ray]
 LOCAL = LocalTraining(3, 8, 0.1)
 PLAN = Plan(rounds=3, participants=4, local=LOCAL)
 METHOD = FedHV(reference=(3.0, 3.0))
-ATTEMPTS = 5
-PATIENCE = 600.0
-"""Seconds for the start of a worker on a busy machine."""
 
 
 class TwoNodes:
     """A cluster of two nodes on this machine, with two cores each. On a busy machine Ray may need several attempts."""
 
     def __init__(self) -> None:
+        started(self._start, self.close)
+
+    def _start(self) -> None:
         import ray
         from ray.cluster_utils import Cluster
 
-        for left in reversed(range(ATTEMPTS)):
-            self.cluster = Cluster()
-            try:
-                self.cluster.add_node(num_cpus=2, include_dashboard=False)
-                self.second = self.cluster.add_node(num_cpus=2, include_dashboard=False)
-                ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
-                return
-            except Exception:
-                self.close()
-                if not left:
-                    raise
+        self.cluster = Cluster()
+        self.cluster.add_node(num_cpus=2, include_dashboard=False)
+        self.add_second()
+        ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
 
     def remove_second(self) -> None:
         self.cluster.remove_node(self.second, allow_graceful=False)
 
     def add_second(self) -> None:
-        for left in reversed(range(ATTEMPTS)):
-            try:
-                self.second = self.cluster.add_node(num_cpus=2, include_dashboard=False)
-                return
-            except Exception:
-                if not left:
-                    raise
+        self.second = started(lambda: self.cluster.add_node(num_cpus=2, include_dashboard=False), lambda: None)
 
     def close(self) -> None:
         import ray
@@ -122,10 +109,7 @@ def on_both_nodes(problem):
     for left in reversed(range(ATTEMPTS)):
         with Ray(problem, workers=2) as engine:
             engine.chunk.size = 7
-            end = time.monotonic() + PATIENCE
-            while len(engine.workers) < 2:
-                assert time.monotonic() < end, "the second worker does not start"
-                list(simulate(engine, METHOD, PLAN))
+            wait_until(lambda engine=engine: list(simulate(engine, METHOD, PLAN)) and len(engine.workers) == 2, "both")
             if len({node for _, node in processes(engine)}) == 2:
                 yield engine
                 return

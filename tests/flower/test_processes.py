@@ -69,6 +69,7 @@ def nothing_is_left(mark):
     return wait_until(lambda: not marked(mark), f"{[each.command for each in marked(mark)]} to end")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up, mark, tmp_path):
     # Both nodes have to be there after the restart, too, however slow they are: the model is compared.
     patience = ("--node-seconds", HANG, "--reply-seconds", HANG)
@@ -131,6 +132,7 @@ def test_nothing_survives_a_kill_of_the_command_itself(flower_up, mark):
     assert nothing_is_left(mark)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark, tmp_path):
     """FedCMOO, three exchanges: node 2 dies after the first, and Flower finds it gone when it misses a sign of life."""
     patience = ("--node-seconds", HANG, "--reply-seconds", HANG)
@@ -168,6 +170,7 @@ def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
     assert not list(tmp_path.glob("fedhv-flower-*"))
 
 
+@pytest.mark.slow
 def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
     from fedhv.flower.certificates import make_certificates
     from fedhv.flower.deployment import CONNECTION, Deployment

@@ -19,6 +19,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedhv[flow
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_ray_simulation_runs_the_embedded_setting(tmp_path):
     environment = {
         **os.environ,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from problems import SETTING, everything_random
 from runs_on_disk import records, timeless
-from waiting import HANG
+from waiting import HANG, started
 
 import fedhv.runs.cluster
 from fedhv import InputError, compare
@@ -38,7 +38,8 @@ def cluster(tmp_path_factory):
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("DEATH_MARK", str(mark))
         patch.setenv("DEATH_SPARES", str(os.getpid()))
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        started(lambda: ray.init(num_cpus=2, **options), ray.shutdown)
         yield mark
         ray.shutdown()
 

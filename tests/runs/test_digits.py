@@ -72,7 +72,7 @@ def test_one_task_is_easier_than_the_other():
 
 def test_balancing_shows():
     """After 35 rounds Uniform has not begun to learn the faint digit; FedHV has learnt it halfway."""
-    options = {"rounds": 35, "override": ["evaluation.every=0"]}
+    options = {"rounds": 35, "override": ["evaluation.every=0", "federation.participants=4"]}
     uniform, balanced = (run("digits", method, **options) for method in ("uniform", "fedhv"))
     assert [task.name for task in balanced.tasks] == ["clear", "faint"]
     assert balanced.worst_accuracy > uniform.worst_accuracy + 20
