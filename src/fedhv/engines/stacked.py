@@ -13,6 +13,7 @@ depend on which trajectories are stacked together.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedhv.engines import stacked_draws
 from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.cohort_losses import EXAMPLES, CohortLosses, round_up
@@ -75,9 +77,8 @@ class Stacked(Engine):
         """Why clients are computed one after the other, if the stack failed."""
         has_triton = on_gpu and importlib.util.find_spec("triton") is not None
         if has_triton:
-            from fedhv.engines.kernels import draws
-
-            draws.install()
+            importlib.import_module("fedhv.engines.kernels.draws")
+        stacked_draws.install()
         self._kernels = has_triton and precision != "float32"
         module = with_stacked_kernels(self._plain) if self._kernels else self._plain
         self.client.network.module = with_mappable_layers(module)

@@ -1,7 +1,4 @@
-"""The factor of dropout for a stack of clients in one Triton kernel; plain operators take two dozen.
-
-The bits are those of `fedhv.problem.counter`: a hash of the client's key, the draw's number and the element's place.
-"""
+"""The factor of dropout for a stack of clients in one Triton kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedhv.engines.stacked_draws import DEVICES, MOST_AXES, dropout_factor
 from fedhv.problem.counter import GAMMA, signed
-from fedhv.problem.dropout import FAST
 
 BLOCK = 1024
-MOST_AXES = 5
 
 
 @triton.jit
@@ -50,9 +46,8 @@ def factor_kernel(
     tl.store(factor + n * SIZE + i, tl.where(word >= BOUND, SCALE, 0.0), mask=i < SIZE)
 
 
-@torch.library.custom_op("fedhv::dropout_factor", mutates_args=())
-def dropout_factor(keys: Tensor, first: int, shape: list[int], bound: int, scale: float) -> Tensor:
-    """n × shape, float32: `scale` where an element is kept, else 0."""
+@dropout_factor.register_kernel("cuda")
+def _(keys: Tensor, first: int, shape: list[int], bound: int, scale: float) -> Tensor:
     made = torch.empty(len(keys), *shape, device=keys.device)
     size = made[0].numel()
     if size:
@@ -64,30 +59,4 @@ def dropout_factor(keys: Tensor, first: int, shape: list[int], bound: int, scale
     return made
 
 
-@dropout_factor.register_fake
-def _(keys: Tensor, first: int, shape: list[int], bound: int, scale: float) -> Tensor:
-    return torch.empty(len(keys), *shape, device=keys.device)
-
-
-@dropout_factor.register_vmap
-def _(
-    info: object, in_dims: tuple[int | None, ...], keys: Tensor, first: int, shape: list[int], bound: int, scale: float
-) -> tuple[Tensor, int]:
-    keys = keys.movedim(in_dims[0] or 0, 0)
-    made = dropout_factor(keys.flatten(), first, shape, bound, scale)
-    return made.view(*keys.shape, *shape), 0
-
-
-def _factor(key: Tensor, draw: int, shape: torch.Size, p: float) -> Tensor | None:
-    """One client's factor; None if plain operators have to compute it."""
-    if key.device.type != "cuda" or not 0 < len(shape) <= MOST_AXES or not 0 < p < 1:
-        return None
-    made: Tensor = dropout_factor(
-        key.reshape(1), signed(draw * GAMMA), list(shape), round(p * 2**64) - 2**63, 1 / (1 - p)
-    )
-    return made.squeeze(0)
-
-
-def install() -> None:
-    """From now on, dropout of a stack on a GPU is drawn by the kernel."""
-    FAST[:] = [_factor]
+DEVICES.add("cuda")
