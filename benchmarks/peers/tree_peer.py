@@ -1,6 +1,6 @@
-"""Rounds of a setting on one engine, from the source tree that is first in the module path.
+"""Rounds of a setting on one engine, from the source tree that is first in the module path; several in a turn.
 
-python tree_peer.py SETTING METHOD ENGINE
+python tree_peer.py SETTING METHOD ENGINE ROUNDS
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from importlib import import_module
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def found(name: str, *modules: str) -> Any:
 
 
 def main() -> None:
-    setting, method, engine = sys.argv[1:]
+    setting, method, engine, together = sys.argv[1:]
     setting = found("load_setting", "fedhv.runs.config", "fedhv.config")(setting, [])
     choose_engine = found("choose_engine", "fedhv.engines")
     initial_state = found("initial_state", "fedhv.simulation.rounds", "fedhv.simulation")
@@ -40,9 +41,11 @@ def main() -> None:
     plan = replace(setting.plan(chosen, seed=0), evaluate_every=0)
     torch.set_num_threads(1)
     with choose_engine(engine, "cpu", "auto", problem, plan).make(problem) as made:
-        state = initial_state(made, chosen, plan.seed)
-        for number, _ in enumerate(turns()):  # a plan that does not end with this round, which would be evaluated
-            state = next(simulate(made, chosen, replace(plan, rounds=number + 2), state, number)).state
+        state, numbers = initial_state(made, chosen, plan.seed), count()
+        for _ in turns():
+            for number in islice(numbers, int(together)):
+                # A plan that does not end with this round, which would be evaluated.
+                state = next(simulate(made, chosen, replace(plan, rounds=number + 2), state, number)).state
 
 
 if __name__ == "__main__":
