@@ -60,7 +60,9 @@ def main() -> None:
         sheets = pypdfium2.PdfDocument(Path(folder, "page.pdf"))
         _join([sheets[i].render(scale=0.9).to_pil() for i in range(4)], HERE / "page-print.png")
     for path in sorted(HERE.glob("page-*.png")):
-        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+        # The colours that are spread furthest: a median cut would merge the few pixels of a thin line with others.
+        reduced = Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1)
+        reduced.save(path, optimize=True)
         print(f"{path.name}: {path.stat().st_size // 1024} KB")
 
 
