@@ -16,7 +16,7 @@ ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/nor
 help:
 	@echo "make demo      the four methods on the embedded benchmark, a table and a page"
 	@echo "make test      the tests, without the slow ones"
-	@echo "make test-slow the slow tests: real federations, clusters and whole sites"
+	@echo "make test-slow the slow tests: real federations, clusters, notebooks and whole sites"
 	@echo "make coverage  all tests, with line and branch coverage; the core has to reach 95 %"
 	@echo "make docs      the documentation, into site/"
 	@echo "make package   wheel and sdist, into dist/"

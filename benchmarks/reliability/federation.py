@@ -1,6 +1,6 @@
 """A federation of five nodes behind nginx and TLS, and everything that can happen to it.
 
-    sudo python benchmarks/reliability/federation.py [--rounds 18] [--out results/reliability]
+    sudo python benchmarks/reliability/federation.py [--rounds 26] [--out results/reliability]
 
 Starts a SuperLink on 127.0.0.1, the guide's nginx block in front of it, and five SuperNodes with keys of their own,
 each in a network namespace with a virtual cable to the server (`ip netns`; where that is not permitted, on loopback
@@ -407,7 +407,7 @@ def play(federation: Federation, rounds: int, happened: dict[str, tuple[int, str
         ("ServerApp killed, run submitted again", "-", 13, kill_server),
         ("SuperLink killed and started again", "-", 14, kill_superlink),
         ("a thief claims partition 2", "site-2", 15, thief),
-        ("new server certificate, new key", "site-4", 16, rotate),
+        ("new server certificate, new key", "site-4", 20, rotate),
     ]
     f.submit(rounds)
     shown, looked = 0, time.monotonic()
@@ -528,7 +528,7 @@ def started(home: Path, say: Callable[[str], None]) -> Iterator[Federation]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=18, help="at least 18 [default: 18]")
+    parser.add_argument("--rounds", type=int, default=26, help="at least 24 [default: 26]")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the table [default: results/reliability]")
     parser.add_argument("--home", type=Path, help="keep everything in this new folder")
     arguments = parser.parse_args()

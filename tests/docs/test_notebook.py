@@ -45,6 +45,7 @@ def test_its_cells_are_the_code_of_the_tutorial():
     assert any("# Tutorial" in cell for cell in cells("markdown"))
 
 
+@pytest.mark.slow
 def test_its_cells_run_in_their_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}

@@ -37,6 +37,7 @@ def shown(outputs, kind):
     return [each.data[kind] for each in outputs if "data" in each and kind in each.data]
 
 
+@pytest.mark.slow
 def test_progress_is_one_table_that_ends_with_the_last_round(outputs):
     progress, result = shown(outputs[1], "text/html")  # updated in place: the table is there once
     assert '<progress value="2" max="2">' in progress
@@ -48,11 +49,13 @@ def test_progress_is_one_table_that_ends_with_the_last_round(outputs):
     assert outputs[5] == [{"output_type": "stream", "name": "stdout", "text": "1\n"}]  # quiet
 
 
+@pytest.mark.slow
 def test_figures_are_shown_once(outputs):
     for cell in (2, 4):
         assert len(shown(outputs[cell], "image/png")) == 1
 
 
+@pytest.mark.slow
 def test_tables_are_html(outputs):
     assert "<th>accuracy %</th>" in shown(outputs[1], "text/html")[-1]
     assert "fsmgda" in shown(outputs[3], "text/html")[-1]
