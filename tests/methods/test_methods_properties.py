@@ -461,6 +461,7 @@ def test_replies_that_are_not_finite_end_the_run_as_diverged(bad):
         ("no.such.module:Method", {}, "could not be imported"),
         ("..relative:Method", {}, "could not be imported"),
         ("problems:Nobody", {}, "could not be imported"),
+        ("problems.py:Nobody", {}, "Use 'problems:Nobody'"),
         ("problems:quadratic", {}, "subclass of fedhv.Method"),
         ("problems:Small", {}, "subclass of fedhv.Method"),
     ],

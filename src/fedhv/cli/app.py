@@ -14,7 +14,7 @@ from fedhv.cli import bench, data, doctor, flower, listing, model, report, repro
 
 app = typer.Typer(
     name="fedhv",
-    help="Task-wise federated multi-objective optimisation.",
+    help="Federated multi-task learning with PyTorch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -33,7 +33,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Task-wise federated multi-objective optimisation: one shared model, m tasks, 2m extra numbers per client."""
+    """Federated multi-task learning with PyTorch: one shared model for several tasks, data that stays with the clients."""
 
 
 # The help shows the commands in this order.

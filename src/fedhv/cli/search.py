@@ -101,7 +101,7 @@ def tune(
         for label in found.methods:
             trial = found.best(label)
             values = ", ".join(f"{key} = {value:g}" for key, value in trial.values.items())
-            table.add_row(Text(label), values, f"{found.by.sign * (trial.score or 0.0):.4g}")
+            table.add_row(Text(label), values, f"{found.by.sign * (trial.score or 0.0):#.4g}")
         console = output_console(140)
         console.print(table)
         print_line(console, found.how)

@@ -19,4 +19,8 @@ def import_object(path: str, kind: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
+        if module.endswith(".py") and "/" not in module:
+            raise InputError(
+                f"The {kind} should be named by module and object. Found '{path}'. Use '{module[:-3]}:{name}'."
+            ) from None
         raise InputError(f"The {kind} '{path}' could not be imported: {error}.") from None
