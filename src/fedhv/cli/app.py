@@ -33,7 +33,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Federated multi-task learning with PyTorch: one shared model for several tasks, data that stays with the clients."""
+    """Federated multi-task learning with PyTorch: one shared model, several tasks, data that stays with the clients."""
 
 
 # The help shows the commands in this order.
