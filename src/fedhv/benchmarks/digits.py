@@ -6,6 +6,7 @@ has full contrast, the right one is faint: an easy and a hard task, which shows 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -29,17 +30,31 @@ CONTRAST = 0.6
 
 def load() -> Benchmark:
     """The benchmark `digits`: tasks "clear" and "faint"."""
-    table = _bundled()
-    small = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8)).float() / 16
-    images = torch.nn.functional.interpolate(small, size=(28, 28), mode="bilinear")[:, 0].numpy()
-    labels = table[:, 64].astype(np.int64)
+    train, test = (Examples.of(pixels.copy(), tuple(each.copy() for each in labels)) for pixels, labels in _parts())
     return Benchmark(
         name="digits",
         model=LeNet,
         tasks=(classification("clear", 10), classification("faint", 10)),
-        train=_composites(images[:TRAIN], labels[:TRAIN], COPIES, part=0),
-        test=_composites(images[TRAIN:], labels[TRAIN:], COPIES, part=1),
+        train=train,
+        test=test,
         prepare=Normalise((0.1307,), (0.3081,)),
+    )
+
+
+Part = tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]
+"""Pixels, and the labels of both tasks."""
+
+
+@functools.cache
+def _parts() -> tuple[Part, Part]:
+    """Training and test examples. They are made once in a process, which takes longer than a round of training."""
+    table = _bundled()
+    small = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8)).float() / 16
+    images = torch.nn.functional.interpolate(small, size=(28, 28), mode="bilinear")[:, 0].numpy()
+    labels = table[:, 64].astype(np.int64)
+    return (
+        _composites(images[:TRAIN], labels[:TRAIN], COPIES, part=0),
+        _composites(images[TRAIN:], labels[TRAIN:], COPIES, part=1),
     )
 
 
@@ -60,10 +75,10 @@ def _bundled() -> np.ndarray:
     return np.column_stack([found.data, found.target])
 
 
-def _composites(images: np.ndarray, labels: np.ndarray, copies: int, part: int) -> Examples:
+def _composites(images: np.ndarray, labels: np.ndarray, copies: int, part: int) -> Part:
     rng = stream(0, Purpose.BENCHMARK, part=part)
     left = np.tile(np.arange(len(images)), copies)
     right = rng.integers(len(images), size=len(left))
     pair = compose(images[left], CONTRAST * images[right], canvas=36, offsets=(0, 6), size=28)
     pixels = (255 * pair).round().astype(np.uint8)
-    return Examples.of(pixels[:, None], (labels[left], labels[right]))
+    return pixels[:, None], (labels[left], labels[right])

@@ -201,7 +201,7 @@ def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
     `participants` is `federation.participants`. Keys outside tables (`benchmark`) are not included.
     """
     found: dict[str, list[str]] = {}
-    for key, hint in typing.get_type_hints(of or Setting).items():
+    for key, hint in toml.type_hints(of or Setting).items():
         tables = [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
         for table in tables:
             for name, paths in keywords(typing.cast(type, table), f"{where}{key}.").items():

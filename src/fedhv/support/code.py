@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -150,7 +151,18 @@ def _functions(thing: Any) -> list[FunctionType]:
     return found
 
 
+_SOURCES: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+"""Sources that were looked for: Python parses a whole module to find a class in it."""
+
+
 def _source(thing: Any) -> str | None:
+    """The source as it was when it was first asked for."""
+    if thing not in _SOURCES:
+        _SOURCES[thing] = _found_source(thing)
+    return _SOURCES[thing]
+
+
+def _found_source(thing: Any) -> str | None:
     """The source without comments, docstrings and layout. None if there is no source, as in an interactive session."""
     if thing.__name__ == "<lambda>":
         return None  # its lines may contain other lambdas

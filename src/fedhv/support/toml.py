@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import tomllib
@@ -105,9 +106,15 @@ def as_tables(value: Any) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def type_hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; Python evaluates them anew at every call."""
+    return typing.get_type_hints(cls)
+
+
 def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
     """A dataclass from nested tables. Every key and type is checked."""
-    hints = typing.get_type_hints(cls)
+    hints = type_hints(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}
     values = {}
     for key, value in table.items():
