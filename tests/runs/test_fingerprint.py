@@ -1,5 +1,6 @@
 """A run's results belong to its problem: whatever changes the numbers makes another run of it."""
 
+import importlib
 import sys
 from dataclasses import replace
 
@@ -233,3 +234,15 @@ def test_layers_that_take_their_draws_themselves_are_the_users_layers_in_a_finge
     assert any(type(each) is KeyedDropout for each in module.modules())
     assert "KeyedDropout" not in repr(module)
     assert repr(module) == repr(Small())
+
+
+def test_a_file_that_changes_under_its_objects_changes_their_digest(tmp_path, monkeypatch):
+    """As with a notebook's autoreload, which keeps functions and classes and replaces what they do."""
+    path = tmp_path / "edited_in_place.py"
+    path.write_text("class Rule:\n    step = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = importlib.import_module("edited_in_place").Rule
+    before = digest(rule)
+    assert digest(rule) == before
+    path.write_text("class Rule:\n    step = 250\n")
+    assert digest(rule) != before

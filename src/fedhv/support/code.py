@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import os
 import sys
 import sysconfig
 import textwrap
@@ -151,15 +152,21 @@ def _functions(thing: Any) -> list[FunctionType]:
     return found
 
 
-_SOURCES: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
-"""Sources that were looked for: Python parses a whole module to find a class in it."""
+_SOURCES: WeakKeyDictionary[Any, tuple[tuple[int, int], str | None]] = WeakKeyDictionary()
+"""Sources that were found, with the time and size of their file: Python parses a whole module to find a class in it."""
 
 
 def _source(thing: Any) -> str | None:
-    """The source as it was when it was first asked for."""
-    if thing not in _SOURCES:
-        _SOURCES[thing] = _found_source(thing)
-    return _SOURCES[thing]
+    """The source of a function or class, found again only if its file has changed."""
+    try:
+        file = os.stat(inspect.getsourcefile(thing) or "")
+        state = file.st_mtime_ns, file.st_size
+        kept = _SOURCES.get(thing)
+        if kept is None or kept[0] != state:
+            kept = _SOURCES[thing] = state, _found_source(thing)
+    except (OSError, TypeError):  # no file, as in an interactive session, or a class that is no key
+        return _found_source(thing)
+    return kept[1]
 
 
 def _found_source(thing: Any) -> str | None:
