@@ -26,7 +26,7 @@ from fedhv.report.watch import LiveStudy, PageServer
 from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
-settings.register_profile("quick", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)  # every night
 settings.load_profile("quick")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of scripts that run in the background; children inherit it

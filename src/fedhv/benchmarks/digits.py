@@ -47,7 +47,7 @@ Part = tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]
 
 @functools.cache
 def _parts() -> tuple[Part, Part]:
-    """Training and test examples. They are made once in a process, which takes longer than a round of training."""
+    """Training and test examples. They are made once in a process, which may load the benchmark for many runs."""
     table = _bundled()
     small = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8)).float() / 16
     images = torch.nn.functional.interpolate(small, size=(28, 28), mode="bilinear")[:, 0].numpy()

@@ -77,7 +77,7 @@ class Stacked(Engine):
         """Why clients are computed one after the other, if the stack failed."""
         has_triton = on_gpu and importlib.util.find_spec("triton") is not None
         if has_triton:
-            importlib.import_module("fedhv.engines.kernels.draws")
+            importlib.import_module("fedhv.engines.kernels.draws")  # defines the operator for GPUs
         stacked_draws.install()
         self._kernels = has_triton and precision != "float32"
         module = with_stacked_kernels(self._plain) if self._kernels else self._plain

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedhv.problem.counter import GAMMA, kept, signed
-from fedhv.problem.dropout import FAST
+from fedhv.problem.dropout import FAST, keep_bound
 
 MOST_AXES = 5
 """The kernel's limit."""
@@ -43,9 +43,7 @@ def _factor(key: Tensor, draw: int, shape: torch.Size, p: float) -> Tensor | Non
     """One client's factor; None if plain operators have to compute it."""
     if key.device.type not in DEVICES or not 0 < len(shape) <= MOST_AXES or not 0 < p < 1:
         return None
-    made: Tensor = dropout_factor(
-        key.reshape(1), signed(draw * GAMMA), list(shape), round(p * 2**64) - 2**63, 1 / (1 - p)
-    )
+    made: Tensor = dropout_factor(key.reshape(1), signed(draw * GAMMA), list(shape), keep_bound(p), 1 / (1 - p))
     return made.squeeze(0)
 
 

@@ -65,7 +65,7 @@ class Draws(TorchFunctionMode):
     def keep(self, like: Tensor, p: float, shape: torch.Size | None = None) -> Tensor:
         """The elements that are kept, each with probability 1 − p."""
         words = self.words(like, shape)
-        return words >= _bound(p) if p < 1 else torch.zeros_like(words, dtype=torch.bool)
+        return words >= keep_bound(p) if p < 1 else torch.zeros_like(words, dtype=torch.bool)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Uniform numbers strictly between 0 and 1, on a grid of 2²³ that float32 holds exactly."""
@@ -92,10 +92,10 @@ class Draws(TorchFunctionMode):
 
 def factors(keys: Sequence[int], draw: int, shape: Sequence[int], p: float) -> Tensor:
     """The factors of dropout, in float32 on a CPU, in the given draw of passes with these keys; p is below 1."""
-    return kept(keys, draw, shape, _bound(p), 1 / (1 - p))
+    return kept(keys, draw, shape, keep_bound(p), 1 / (1 - p))
 
 
-def _bound(p: float) -> int:
+def keep_bound(p: float) -> int:
     """The smallest word of a kept element. Signed words are uniform from −2⁶³ on; the bound of p = 1 is no int64."""
     return round(p * 2**64) - 2**63
 
