@@ -14,7 +14,8 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from fedhv.engines.kernels import launch
+from fedhv.engines.kernels import launch, starting
+from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.geometry import Geometry
 
 CASES = [  # n, B, C, side, O, kernel, geometry, bias
@@ -29,6 +30,12 @@ CASES = [  # n, B, C, side, O, kernel, geometry, bias
 ]
 
 WORK = {
+    "lenet1": (20, 32, 1, 28, 10, 3, Geometry(1, 1, 2), True),
+    "lenet2": (20, 32, 10, 14, 15, 3, Geometry(1, 0, 2), True),
+    "lenet1 x12": (240, 32, 1, 28, 10, 3, Geometry(1, 1, 2), True),
+    "lenet2 x12": (240, 32, 10, 14, 15, 3, Geometry(1, 0, 2), True),
+    "lenet1 report": (1, 8192, 1, 28, 10, 3, Geometry(1, 1, 2), True),
+    "lenet2 report": (1, 8192, 10, 14, 15, 3, Geometry(1, 0, 2), True),
     "conv1": (10, 128, 3, 32, 64, 3, Geometry(1, 1, 2), True),
     "conv2": (10, 128, 64, 16, 64, 3, Geometry(1, 1, 2), True),
     "conv2 x15": (150, 128, 64, 16, 64, 3, Geometry(1, 1, 2), True),
@@ -85,15 +92,14 @@ def check() -> None:
         wide = [t.double().requires_grad_() for t in (x, w, b) if t is not None]
         for bf16 in (False, True):
             taps = as_taps(w, bf16)
-            y, which = launch.forward(x, taps, b, geometry)
+            y, which = launch.forward(x, taps, b, geometry, True)
             full = exact(wide[0], wide[1], wide[2] if bias else None, geometry)
             pooled = geometry.pool == 2
             expected = F.max_pool2d(full.flatten(0, 1), 2).relu().view_as(y) if pooled else full
             g = torch.randn_like(y)
             gradients = torch.autograd.grad(chosen(full, which) if pooled else full, wide, g.double())
             gy = g.permute(0, 1, 3, 4, 2).contiguous()
-            dx = launch.input_gradient(gy, which, taps, (side, side), geometry)
-            dtaps, db = launch.weight_gradient(gy, which, x, (k, k), bias, geometry, taps.dtype)
+            dx, dtaps, db = launch.backward(gy.to(y.dtype), which, x, taps, bias, True, geometry)
             errors = [error(y, expected), error(dx, gradients[0]), error(dtaps, as_taps(gradients[1]))]
             errors += [error(db, gradients[2])] if bias else []
             print("bf16" if bf16 else "tf32", (n, B, C, side, O, k), geometry, [f"{e:.1e}" for e in errors], flush=True)
@@ -121,7 +127,7 @@ def check_nan() -> None:
     geometry, groups = Geometry(1, 1, 2), 4
     x, w, b = tensors(2, 3, 64, 8, 64, 3, True)
     x[1, 2, 5, 3, 3] = torch.nan
-    y, _ = launch.forward(x, as_taps(w, False), b, geometry)
+    y, _ = launch.forward(x, as_taps(w, False), b, geometry, True)
     expected = F.max_pool2d(exact(x, w, b, geometry).flatten(0, 1), 2).relu().view_as(y)
     normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, True)
     normal = F.group_norm(x[1], groups).relu()
@@ -155,8 +161,17 @@ def best(name: str, run: Callable[[], object], space: list[dict[str, int]], patc
     """Time every tiling and print the best three."""
     original = getattr(launch, patch)
     times = []
+
+    def use(tiles: dict[str, int]) -> None:
+        setattr(launch, patch, lambda *a: {**original(*a), **tiles})
+
+    with starting.planning() as planned:
+        for tiles in space:
+            use(tiles)
+            run()
+    compile_all(dict.fromkeys(planned))
     for tiles in space:
-        setattr(launch, patch, lambda *a, tiles=tiles: {**original(*a), **tiles})
+        use(tiles)
         try:
             times.append((triton.testing.do_bench(run, warmup=5, rep=20, return_mode="median") * 1e3, tiles))
         except Exception as e:
@@ -173,40 +188,46 @@ def tune(name: str, bf16: bool) -> None:
     x, w, b = tensors(n, B, C, side, O, k, bias)
     x = x.bfloat16() if bf16 and C > 3 else x
     taps = as_taps(w, bf16)
-    y, which = launch.forward(x, taps, b, geometry)
+    y, which = launch.forward(x, taps, b, geometry, True)
     g = torch.randn_like(y).permute(0, 1, 3, 4, 2).contiguous()
     label = f"{name} {'bf16' if bf16 else 'tf32'}"
     flop = 2 * g.numel() * geometry.pool**2 * C * k * k
     print(f"{label}: {flop / 1e9:.1f} GFLOP, {flop / 400e6:.1f} us at 400 TFLOP/s", flush=True)
     flat = launch.is_flat(taps)
 
-    def shapes(columns: int) -> list[dict[str, int]]:
-        wide = min(128, columns)
-        sizes = [(128, wide, 4, 3), (128, wide, 8, 3), (256, wide, 8, 3), (128, wide, 4, 4), (256, wide, 8, 4)]
-        sizes += [(64, wide, 4, 4)] + ([(128, 256, 8, 3)] if columns >= 256 else [])
-        return [
-            {"BM": m, "BN": bn, "num_warps": warps, "num_stages": stages, **({} if flat else {"BK": bk})}
-            for m, bn, warps, stages in sizes[: 3 if flat else 7]
-            for bk in ((64,) if bf16 or flat else (32,))
-        ]
+    def shapes(columns: int, pool: int = 1) -> list[dict[str, int]]:
+        wide = min(128, launch._power(columns))
+        rows = (32, 64, 128) if pool > 1 else (64, 128, 256)
+        sizes = [(m, warps, stages) for m in rows for warps in (2, 4, 8) for stages in ((3,) if flat else (2, 3, 4))]
+        return [{"BM": m, "BN": wide, "num_warps": warps, "num_stages": stages} for m, warps, stages in sizes]
 
-    best(label + " forward", lambda: launch.forward(x, taps, b, geometry), shapes(O), "_tiles")
-    if C > 3:
-        size = (side, side)
-        best(label + " input", lambda: launch.input_gradient(g, which, taps, size, geometry), shapes(C), "_tiles")
-    if C == 3:
-        sums = [(64, 32, 64, 4, 2), (64, 32, 32, 4, 2)]
-    else:
-        sums = [(64, 128, 32, 4, 2), (64, 128, 64, 4, 3), (64, 64, 64, 4, 3), (64, 256, 64, 8, 3)]
-        sums += [(128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 128, 64, 8, 4)]
-    names = ("BO", "BN", "BP", "num_warps", "num_stages")
-    space = [dict(zip(names, sizes, strict=True)) for sizes in sums if sizes[0] <= max(64, O)]
-    best(
-        label + " weight",
-        lambda: launch.weight_gradient(g, which, x, (k, k), bias, geometry, taps.dtype),
-        space,
-        "_sum_tiles",
-    )
+    best(label + " forward", lambda: launch.forward(x, taps, b, geometry, True), shapes(O, geometry.pool), "_tiles")
+    g = g.to(taps.dtype)
+    if launch.FEW_CHANNELS > C:
+        space = [
+            {"BP": positions, "num_warps": warps, "num_stages": stages}
+            for positions in (32, 64, 128)
+            for warps in (2, 4, 8)
+            for stages in (1, 2)
+        ]
+        best(label + " weight", lambda: launch.backward(g, which, x, taps, bias, False, geometry), space, "_sum_tiles")
+        return
+    halves = not bf16 and min(C, O) >= launch.WIDE
+    images = x.permute(0, 1, 3, 4, 2).to(g.dtype).contiguous()
+    prepared = [("gradient", lambda: launch._factor(g, halves, which if geometry.pool > 1 else None))]
+    prepared += [("images", lambda: launch._factor(images, halves))] if halves else []
+    for what, prepare in prepared:
+        best(f"{label} {what}", prepare, [], "_tiles")
+    full, factor = prepared[0][1](), launch._factor(images, halves)
+    size = (side, side)
+    best(label + " input", lambda: launch.input_gradient(full, taps, size, geometry, g.dtype), shapes(C), "_tiles")
+    space = [
+        {"BP": positions, "num_warps": warps, "num_stages": stages}
+        for positions in (32, 64, 128)
+        for warps in (1, 2, 4, 8)
+        for stages in (2, 3, 4)
+    ]
+    best(label + " weight", lambda: launch.weight_gradient(full, factor, (k, k), bias, geometry), space, "_tap_tiles")
 
 
 if __name__ == "__main__":

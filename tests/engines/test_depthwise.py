@@ -13,10 +13,11 @@ from torch._subclasses import FakeTensorMode
 from zoo import TINY, ZOO
 
 from fedhv.engines.formulations import with_mappable_layers
+from fedhv.engines.formulations.calls import StackedCalls
 from fedhv.engines.kernels.depthwise import Depthwise, _depthwise, _depthwise_backward, depthwise
 from fedhv.engines.kernels.fusion import Convolution, DepthwiseConvolution, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
-from fedhv.engines.kernels.pointwise import Pointwise, parts_of, pointwise
+from fedhv.engines.kernels.linear import Linear, linear, parts_of, pointwise
 
 GEOMETRIES = [
     (4, (8, 8), 3, Geometry(1, 1)),
@@ -68,6 +69,37 @@ def test_the_compiler_is_told_how_results_lie_in_memory(C, size, kernel, geometr
         answers(_depthwise_backward, torch.randn_like(y), x, taps, True, needs_input, *numbers)
 
 
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 600, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shared", ["nothing", "input", "weights"])
+def test_a_linear_layer_is_torchs_own_in_a_stack(shape, bias, shared):
+    torch.manual_seed(0)
+    x = torch.randn(*([] if shared == "input" else [4]), *shape, dtype=torch.float64)
+    w = torch.randn(*([] if shared == "weights" else [4]), 5, 7, dtype=torch.float64)
+    b = torch.randn(*([] if shared == "weights" else [4]), 5, dtype=torch.float64) if bias else None
+    leaves = [each.requires_grad_() for each in (x, w, b) if each is not None]
+    dims = (
+        None if shared == "input" else 0,
+        None if shared == "weights" else 0,
+        0 if bias and shared != "weights" else None,
+    )
+    y = torch.func.vmap(linear, in_dims=tuple(dims))(x, w, b)
+    reference = torch.func.vmap(F.linear, in_dims=tuple(dims))(x, w, b)
+    torch.testing.assert_close(y, reference)
+    g = torch.randn_like(reference)
+    for got, right in zip(torch.autograd.grad(y, leaves, g), torch.autograd.grad(reference, leaves, g), strict=True):
+        torch.testing.assert_close(got, right)
+
+
+def test_linear_layers_of_a_stack_are_computed_so():
+    calls = []
+    with pytest.MonkeyPatch.context() as patch, StackedCalls(torch.device("cpu")):
+        patch.setattr("fedhv.engines.formulations.calls.linear", lambda *args: calls.append(args) or linear(*args))
+        y = nn.Linear(3, 2)(torch.ones(4, 3))
+    assert len(calls) == 1
+    assert y.shape == (4, 2)
+
+
 def test_a_pointwise_convolution_is_torchs_own():
     torch.manual_seed(0)
     x, w, b = torch.randn(3, 4, 6, 8, 16), torch.randn(3, 5, 6), torch.randn(3, 5)
@@ -78,7 +110,7 @@ def test_a_pointwise_convolution_is_torchs_own():
     g = torch.randn_like(reference)
     for got, right in zip(torch.autograd.grad(y, leaves, g), torch.autograd.grad(reference, leaves, g), strict=True):
         torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
-    (alone,) = torch.autograd.grad(Pointwise.apply(x[:, 0, :, 0].mT, w).sum(), w)
+    (alone,) = torch.autograd.grad(Linear.apply(x[:, 0, :, 0].mT, w, None).sum(), w)
     assert alone.shape == w.shape
 
 

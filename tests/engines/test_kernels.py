@@ -41,6 +41,8 @@ GEOMETRIES = [
     (4, (6, 9), 6, (2, 3), Geometry(1, 2, 2), False),  # windows that see nothing but padding
     (2, (8, 5), 3, (1, 1), Geometry(4, 3), True),
     (1, (1, 1), 3, (3, 3), Geometry(1, 1), True),
+    (64, (6, 7), 64, (3, 3), Geometry(1, 1, 2), True),  # wide layers' gradients are products of scaled halves
+    (65, (5, 5), 72, (3, 3), Geometry(2, 1), False),
 ]
 
 
@@ -61,7 +63,7 @@ def test_operator_is_every_clients_own_convolution(C, size, outputs, kernel, geo
     w = torch.randn(3, outputs, C, *kernel, requires_grad=True)
     b = torch.randn(3, outputs, requires_grad=True) if bias else None
     wanted = [t for t in (x, w, b) if t is not None]
-    y, _ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry)
+    y, _ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry, True)
     reference = expected(x, w, b, geometry)
     torch.testing.assert_close(y, reference)
     g = torch.randn_like(reference)
@@ -108,7 +110,7 @@ def test_the_compiler_is_told_how_results_lie_in_memory(C, size, outputs, kernel
     if channels_last:
         x = x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
     g = (geometry.stride, geometry.padding, geometry.pool)
-    y, which = answers(_convolve, x, taps, torch.randn(2, outputs) if bias else None, *g)
+    y, which = answers(_convolve, x, taps, torch.randn(2, outputs) if bias else None, *g, True)
     for needs_input in (True, False):
         answers(_convolve_backward, torch.randn_like(y), which, x, taps, bias, needs_input, *g)
     gamma, beta = torch.randn(2, C), torch.randn(2, C)
@@ -309,22 +311,25 @@ for C, size, outputs, (KH, KW), geometry, bias in GEOMETRIES:
     b = torch.randn(2, outputs) if bias else None
     taps = w.detach().permute(0, 3, 4, 1, 2).contiguous()
     right = expected(x, w, b, geometry)
-    y, which = launch.forward(x.detach(), taps, b, geometry)
+    y, which = launch.forward(x.detach(), taps, b, geometry, True)
+    assert torch.equal(launch.forward(x.detach(), taps, b, geometry, False)[0], y)
     torch.testing.assert_close(y, right, **close)
     numbers = geometry.stride, geometry.padding, geometry.pool
-    assert layouts([y, which]) == layouts(_convolve(x.detach(), taps, b, *numbers))
+    assert layouts([y, which]) == layouts(_convolve(x.detach(), taps, b, *numbers, True))
     g = torch.randn_like(right)
     dx, dw = torch.autograd.grad(right, (x, w), g)
     back = _convolve_backward(g, which, x.detach(), taps, bias, True, *numbers)
     g = g.permute(0, 1, 3, 4, 2).contiguous()
-    given = launch.input_gradient(g, which, taps, size, geometry)
-    torch.testing.assert_close(given, dx, **close)
-    assert layouts([given]) == layouts(back[:1])
-    if C * KH * KW <= 32:  # wider ones are products of bfloat16, which the interpreter does not know
-        dtaps, db = launch.weight_gradient(g, which, x.detach(), (KH, KW), bias, geometry, torch.float32)
-        torch.testing.assert_close(dtaps.permute(0, 3, 4, 1, 2), dw, **close)
-        torch.testing.assert_close(db, back[2], **close)
-        assert layouts([dtaps, db]) == layouts(back[1:])
+    given = launch.backward(g, which, x.detach(), taps, bias, True, geometry)
+    halves = min(C, outputs) >= 64
+    looser = dict(rtol=1e-3, atol=2e-3 * dw.std()) if halves else close
+    torch.testing.assert_close(given[0], dx, **(dict(rtol=1e-3, atol=2e-3 * dx.std()) if halves else close))
+    torch.testing.assert_close(given[1].permute(0, 3, 4, 1, 2), dw, **looser)
+    torch.testing.assert_close(given[2], back[2], **looser)
+    assert layouts(given) == layouts(back)
+    alone = launch.backward(g, which, x.detach(), taps, bias, False, geometry)
+    assert torch.equal(alone[1], given[1]) and not alone[0].numel()
+torch.manual_seed(0)
 for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True)]:
     x = (5 + torch.randn(2, 3, C, side, side)).requires_grad_()
     gamma, beta = torch.randn(2, C).requires_grad_(), torch.randn(2, C).requires_grad_()
@@ -338,13 +343,13 @@ for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, Tr
     for got, wanted in zip(back, torch.autograd.grad(right, (x, gamma, beta), g)):
         torch.testing.assert_close(got, wanted, **close)
 nothing = torch.full((1, 1, 2, 4, 4), torch.nan)
-assert launch.forward(nothing, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2))[0].isnan().all()
+assert launch.forward(nothing, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)[0].isnan().all()
 some = torch.randn(1, 1, 2, 8, 8)
 some[..., 3, 3] = torch.nan  # some windows have numbers beside it
 expected = torch.nn.functional.conv2d(some[0], torch.ones(4, 2, 3, 3), padding=1).isnan()
 expected = torch.nn.functional.max_pool2d(expected.float(), 2) > 0
 assert 0 < expected.sum() < expected.numel()
-got, which = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2))
+got, which = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)
 assert torch.equal(got[0].isnan(), expected)
 assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(int(expected.sum()), dtype=torch.bool))
 assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
@@ -357,7 +362,7 @@ assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, Tr
 def test_smaller_gpus_fetch_fewer_tiles_ahead(monkeypatch):
     from triton.runtime.errors import OutOfResources
 
-    from fedhv.engines.kernels import launch
+    from fedhv.engines.kernels import starting
 
     tried = []
 
@@ -375,14 +380,14 @@ def test_smaller_gpus_fetch_fewer_tiles_ahead(monkeypatch):
             if 100 * num_stages > self.memory:
                 raise OutOfResources(100 * num_stages, self.memory, "shared memory")
 
-    monkeypatch.setattr(launch, "_AHEAD", {})
+    monkeypatch.setattr(starting, "_AHEAD", {})
     x = torch.zeros(2)
     large, small, tiny = Kernel(300), Kernel(100), Kernel(50)
-    launch._launch(large, (1,), x, num_stages=3)
+    starting.launch(large, (1,), x, num_stages=3)
     assert tried == [3]
     for _ in range(2):
-        launch._launch(small, (1,), x, num_stages=3, BM=128)
-    launch._launch(small, (1,), x, num_stages=2, BM=64)  # other tiles are another program
+        starting.launch(small, (1,), x, num_stages=3, BM=128)
+    starting.launch(small, (1,), x, num_stages=2, BM=64)  # other tiles are another program
     assert tried == [3, 3, 2, 1, 1, 2, 1]
     with pytest.raises(FedHVError, match=r"^This GPU has too little shared memory .* Use --precision float32\.$"):
-        launch._launch(tiny, (1,), x, num_stages=3)
+        starting.launch(tiny, (1,), x, num_stages=3)

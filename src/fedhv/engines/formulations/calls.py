@@ -1,6 +1,7 @@
-"""Torch functions that a model calls inside a stack, replaced where torch's own fail there.
+"""Torch functions that a model calls inside a stack, replaced where torch's own fail or are slow there.
 
 - Attention without a mask in bfloat16: torch's backward pass receives gradients of another type under `vmap`.
+- Linear layers: torch copies their weights and gradients into other orders.
 - `torch.tensor(0.0, device="cuda")` copies a number from the host, which a CUDA graph cannot record.
 """
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fedhv.engines.kernels.linear import linear
 from fedhv.problem.dropout import attention_weights, opened
 
 _ATTENTION = opened(F.multi_head_attention_forward)
@@ -37,6 +39,8 @@ class StackedCalls(TorchFunctionMode):
                 return _ATTENTION(*args, **kwargs)
         if func is F.scaled_dot_product_attention and torch.is_autocast_enabled(self._device):
             return _attention(torch.get_autocast_dtype(self._device), *args, **kwargs)
+        if func is F.linear:
+            return linear(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor) and self._device == "cuda":
             return _constant(func, *args, **kwargs)
         return func(*args, **kwargs)

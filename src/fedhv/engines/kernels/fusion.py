@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from fedhv.engines.kernels.depthwise import depthwise
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import normalise
+from fedhv.engines.kernels.linear import pointwise
 from fedhv.engines.kernels.operators import convolve
-from fedhv.engines.kernels.pointwise import pointwise
 from fedhv.problem.pooling import hooked
 
 

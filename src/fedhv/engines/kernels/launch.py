@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
-from triton.runtime.errors import OutOfResources
 
-from fedhv.engines.kernels.convolution import (
-    forward_kernel,
-    input_gradient_kernel,
-    unpool_kernel,
-    weight_gradient_kernel,
-)
+from fedhv.engines.kernels.convolution import forward_kernel, input_gradient_kernel, unpool_kernel
 from fedhv.engines.kernels.depthwise_kernels import depthwise_input_kernel, depthwise_kernel, depthwise_weight_kernel
 from fedhv.engines.kernels.geometry import Geometry
+from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
-from fedhv.support.errors import FedHVError
+from fedhv.engines.kernels.starting import launch, output, output_like, start
+from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
 
 FLAT_BYTES = 256
 """The largest size in bytes of taps and channels that form one axis of the product; its tiles must fit small GPUs."""
+
+FEW_CHANNELS, WIDE = 8, 64
+"""Inputs of fewer channels have taps and channels in one axis; wide layers are computed with scaled halves."""
+
+BLOCK = 4096
+"""The numbers that a program scales."""
 
 PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
 
-def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
-    """y (n × B × O × PH × PW, channels last) and which of its windows' places were largest.
+def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, places: bool) -> tuple[Tensor, Tensor]:
+    """y (n × B × O × PH × PW, channels last) and, if wanted, which of its windows' places were largest.
 
     The weights' precision is that of the products: `taps` is n × KH × KW × O × C in float32 (for tf32) or bfloat16.
     """
     n, B, C, H, W = x.shape
     _, KH, KW, O, _ = taps.shape
     PH, PW = geometry.output(H, W, KH, KW)
-    y = _output(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
-    which = _output_like(y, dtype=torch.uint8) if geometry.pool > 1 else y.new_empty(0, dtype=torch.uint8)
+    y = output(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
+    places = places and geometry.pool > 1
+    which = output_like(y, dtype=torch.uint8) if places else y.new_empty(0, dtype=torch.uint8)
     flat = is_flat(taps)
-    rows = B * PH * PW * geometry.pool**2
-    tiles = _tiles(O, C, taps.dtype)
+    tiles = _tiles(O, C, taps.dtype, geometry.pool)
     if flat:
-        tiles |= {"BK": _power(C * KH * KW)}
-    _launch(
-        forward_kernel, (-(-rows // tiles["BM"]), n, -(-O // tiles["BN"])),
+        tiles |= {"BK": _power(C * KH * KW), "num_warps": 4}
+    launch(
+        forward_kernel, (-(-B * PH * PW // tiles["BM"]), n, -(-O // tiles["BN"])),
         x, taps.contiguous(), b.contiguous() if b is not None else x, y, which, *x.stride(), B * PH * PW,
-        C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW,
-        STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool, BIAS=b is not None, FLAT=flat, **tiles,
+        C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW, STRIDE=geometry.stride, PADDING=geometry.padding,
+        POOL=geometry.pool, BIAS=b is not None, PLACES=places, FLAT=flat, **tiles,
     )  # fmt: skip
     return y.permute(0, 1, 4, 2, 3), which
 
@@ -60,44 +57,106 @@ def is_flat(taps: Tensor) -> bool:
     return C * KH * KW * taps.dtype.itemsize <= FLAT_BYTES
 
 
-def input_gradient(g: Tensor, which: Tensor, taps: Tensor, size: tuple[int, int], geometry: Geometry) -> Tensor:
-    """dx, n × B × C × H × W, channels last; g is n × B × PH × PW × O, contiguous."""
-    n, B, _, _, O = g.shape
+def backward(
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor, bias: bool, needs_input: bool, geometry: Geometry
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx like x (empty where none is needed), dtaps like taps in float32, and db, n × O (empty without a bias).
+
+    g is n × B × PH × PW × O, contiguous.
+    """
+    C, (H, W), (KH, KW) = x.shape[2], x.shape[3:], taps.shape[1:3]
+    few = C < FEW_CHANNELS
+    dx = g.new_empty(0)
+    if needs_input or not few:
+        halves = g.dtype == taps.dtype == torch.float32 and min(C, taps.shape[3]) >= WIDE
+        full = _factor(g, halves, which if geometry.pool > 1 else None)
+        if needs_input:
+            dx = input_gradient(full, taps, (H, W), geometry, g.dtype)
+    if few:
+        return dx, *_column_gradient(g, which, x, (KH, KW), bias, geometry, taps.dtype)
+    images = _factor(x.permute(0, 1, 3, 4, 2).to(g.dtype).contiguous(), halves)
+    return dx, *weight_gradient(full, images, (KH, KW), bias, geometry)
+
+
+Factor = tuple[Tensor, Tensor | None]
+"""A factor of products; scaled halves come with the bits of every client's largest absolute value."""
+
+
+def _factor(values: Tensor, halves: bool, which: Tensor | None = None) -> Factor:
+    """The gradient before pooling, if it was pooled, or values as they are; as scaled halves, if wanted."""
+    n, size, largest = len(values), values[0].numel(), None
+    if halves:
+        largest = torch.zeros(n, dtype=torch.int32, device=values.device)
+        start(largest_kernel, (-(-size // BLOCK), n), values, largest, size, BLOCK=BLOCK, num_warps=8)
+    if which is None:
+        if largest is None:
+            return values, None
+        made = output_like(values, dtype=torch.float16)
+        start(halve_kernel, (-(-size // BLOCK), n), values, largest, made, size, BLOCK=BLOCK, num_warps=8)
+        return made, largest
+    # Written out, since the kernels read every entry once for each tap.
+    _, B, PH, PW, O = values.shape
+    full = output(n, B, 2 * PH, 2 * PW, O, device=values.device, dtype=torch.float16 if halves else values.dtype)
+    BO = min(64, _power(O))
+    start(
+        unpool_kernel, (-(-B * PH * PW // 32), -(-O // BO), n),
+        values, which, full, values if largest is None else largest, B * PH * PW,
+        O=O, PH=PH, PW=PW, HALVES=halves, BP=32, BO=BO, num_warps=4,
+    )  # fmt: skip
+    return full, largest
+
+
+def input_gradient(g: Factor, taps: Tensor, size: tuple[int, int], geometry: Geometry, dtype: torch.dtype) -> Tensor:
+    """dx, n × B × C × H × W, channels last, from the gradient before pooling."""
+    full, largest = g
+    n, B, OH, OW, O = full.shape
     _, KH, KW, _, C = taps.shape
     H, W = size
-    dx = _output(n, B, H, W, C, device=g.device, dtype=g.dtype)
-    if geometry.pool > 1:
-        g = _unpool(g, which)
-    OH, OW = g.shape[2:4]
-    # Tensor cores take a factor that lies across the sum from memory in two bytes only.
-    taps = taps.contiguous() if taps.dtype == torch.bfloat16 else taps.mT.contiguous().mT
+    dx = output(n, B, H, W, C, device=full.device, dtype=dtype)
+    largest_taps = None
+    if largest is not None:
+        taps, largest_taps = _factor(taps.contiguous(), halves=True)
+    else:  # tensor cores take a factor that lies across the sum from memory in two bytes only
+        taps = taps.contiguous() if taps.dtype == torch.bfloat16 else taps.mT.contiguous().mT
     stride = geometry.stride
     rows = B * -(-H // stride) * -(-W // stride)
     tiles = _tiles(C, O, taps.dtype)
-    _launch(
+    launch(
         input_gradient_kernel, (-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"])),
-        g, taps, dx, *taps.stride()[-2:], B,
-        C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=stride, PADDING=geometry.padding, **tiles,
+        full, taps, dx, *(dx if each is None else each for each in (largest, largest_taps)), *taps.stride()[-2:], B,
+        C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=stride, PADDING=geometry.padding,
+        HALVES=largest is not None, **tiles,
     )  # fmt: skip
     return dx.permute(0, 1, 4, 2, 3)
 
 
-def _unpool(g: Tensor, which: Tensor) -> Tensor:
-    """The gradient before pooling; written out, since the kernel reads every entry once for each tap."""
-    n, B, PH, PW, O = g.shape
-    full = _output(n, B, 2 * PH, 2 * PW, O, device=g.device, dtype=g.dtype)
-    positions, BO = n * B * PH * PW, min(64, _power(O))
-    _start(
-        unpool_kernel, (-(-positions // 32), -(-O // BO)),
-        g, which, full, positions, O=O, PH=PH, PW=PW, BP=32, BO=BO, num_warps=4,
-    )  # fmt: skip
-    return full
-
-
 def weight_gradient(
+    g: Factor, x: Factor, kernel: tuple[int, int], bias: bool, geometry: Geometry
+) -> tuple[Tensor, Tensor]:
+    """dtaps, n × KH × KW × O × C, and db, n × O, from the gradient before pooling and images n × B × H × W × C."""
+    (full, largest_g), (images, largest_x) = g, x
+    n, B, OH, OW, O = full.shape
+    H, W, C = images.shape[2:]
+    KH, KW = kernel
+    positions, tiles = B * OH * OW, _tap_tiles(O, C, full.dtype)
+    outputs = -(-O // tiles["BO"]) * -(-KH * KW // 3) * -(-C // tiles["BC"])
+    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    dw = output(n, splits, KH, KW, O, C, device=full.device)
+    db = output(n, splits, O if bias else 0, device=full.device)
+    launch(
+        tap_gradient_kernel, (splits, n, outputs),
+        full, images, dw, db, *(dw if each is None else each for each in (largest_g, largest_x)),
+        positions, splits, steps,
+        C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=geometry.stride, PADDING=geometry.padding,
+        BIAS=bias, HALVES=largest_g is not None, **tiles,
+    )  # fmt: skip
+    return _summed(dw), _summed(db)
+
+
+def _column_gradient(
     g: Tensor, which: Tensor, x: Tensor, kernel: tuple[int, int], bias: bool, geometry: Geometry, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """dtaps, n × KH × KW × O × C, and db, n × O (empty without a bias); g is n × B × PH × PW × O, contiguous."""
+    """The same for images of few channels, with g after pooling."""
     n, B, PH, PW, O = g.shape
     C, H, W = x.shape[2:]
     KH, KW = kernel
@@ -106,18 +165,27 @@ def weight_gradient(
     mode = "tf32" if J <= 32 else "bf16" if bf16 else "bf16x3"
     tiles = _sum_tiles(O, J, bf16)
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
-    splits = max(1, min(PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
-    steps = -(-positions // (splits * tiles["BP"]))
-    dw = _output(n, splits, KH, KW, O, C, device=g.device)
-    db = _output(n, splits, O if bias else 0, device=g.device)
-    _launch(
-        weight_gradient_kernel, (splits, n, outputs),
+    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    dw = output(n, splits, KH, KW, O, C, device=g.device)
+    db = output(n, splits, O if bias else 0, device=g.device)
+    launch(
+        column_gradient_kernel, (splits, n, outputs),
         g, which, x, dw, db, *x.stride(), positions, splits, steps,
         C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW,
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
         BIAS=bias, MODE=mode, **tiles,
     )  # fmt: skip
-    return (dw.squeeze(1), db.squeeze(1)) if splits == 1 else (dw.sum(dim=1), db.sum(dim=1))
+    return _summed(dw), _summed(db)
+
+
+def _splits(outputs: int, positions: int, tile: int) -> tuple[int, int]:
+    """Among how many programs a sum over positions is divided, and the steps of each."""
+    splits = max(1, min(PROGRAMS // outputs, -(-positions // (8 * tile))))
+    return splits, -(-positions // (splits * tile))
+
+
+def _summed(parts: Tensor) -> Tensor:
+    return parts.squeeze(1) if parts.shape[1] == 1 else parts.sum(dim=1)
 
 
 def normalise(
@@ -126,10 +194,10 @@ def normalise(
     """y, like x of n × B × C × H × W channels last, and the mean and 1/√variance of every group, n × B × groups."""
     n, B, C, H, W = x.shape
     x = x.permute(0, 1, 3, 4, 2).contiguous()
-    y = _output_like(x)
-    mean = _output(n, B, groups, device=x.device)
-    scale = _output_like(mean)
-    _start(
+    y = output_like(x)
+    mean = output(n, B, groups, device=x.device)
+    scale = output_like(mean)
+    start(
         normalise_kernel, (B * groups, n),
         x, gamma.contiguous(), beta.contiguous(), y, mean, scale, B, eps,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
@@ -144,9 +212,9 @@ def normalise_backward(
     n, B, C, H, W = x.shape
     groups = mean.shape[-1]
     x, g = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
-    dx = _output_like(x)
-    dgamma, dbeta = _output(n, B, C, device=x.device), _output(n, B, C, device=x.device)
-    _start(
+    dx = output_like(x)
+    dgamma, dbeta = output(n, B, C, device=x.device), output(n, B, C, device=x.device)
+    start(
         normalise_backward_kernel, (B * groups, n),
         g, x, gamma.contiguous(), beta.contiguous(), mean, scale, dx, dgamma, dbeta, B,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
@@ -160,9 +228,9 @@ def depthwise(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> 
     KH, KW = taps.shape[1:3]
     OH, OW = geometry.output(H, W, KH, KW)
     x = x.permute(0, 1, 3, 4, 2).contiguous()
-    y = _output(n, B, OH, OW, C, device=x.device, dtype=taps.dtype)
+    y = output(n, B, OH, OW, C, device=x.device, dtype=taps.dtype)
     tiles = _channel_tiles(C)
-    _start(
+    start(
         depthwise_kernel, (-(-B * OH * OW // tiles["BP"]), n, -(-C // tiles["BC"])),
         x, taps.contiguous(), b.contiguous() if b is not None else x, y, B * OH * OW,
         C=C, H=H, W=W, OH=OH, OW=OW, KH=KH, KW=KW,
@@ -183,9 +251,9 @@ def depthwise_backward(
     shape |= {"STRIDE": geometry.stride, "PADDING": geometry.padding, "DILATION": geometry.dilation}
     dx = g.new_empty(0)
     if needs_input:
-        dx = _output(n, B, H, W, C, device=g.device, dtype=g.dtype)
+        dx = output(n, B, H, W, C, device=g.device, dtype=g.dtype)
         tiles = _channel_tiles(C)
-        _start(
+        start(
             depthwise_input_kernel, (-(-B * H * W // tiles["BP"]), n, -(-C // tiles["BC"])),
             g, taps, dx, B * H * W, **shape, **tiles,
         )  # fmt: skip
@@ -194,9 +262,9 @@ def depthwise_backward(
     outputs = KH * KW * -(-C // tiles["BC"])
     splits = max(1, min(2 * PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
     steps = -(-positions // (splits * tiles["BP"]))
-    dw = _output(n, splits, KH, KW, C, device=g.device)
-    db = _output(n, splits, C if bias else 0, device=g.device)
-    _start(
+    dw = output(n, splits, KH, KW, C, device=g.device)
+    db = output(n, splits, C if bias else 0, device=g.device)
+    start(
         depthwise_weight_kernel,
         (splits, n, outputs),
         g,
@@ -213,113 +281,37 @@ def depthwise_backward(
     return dx, dw.sum(dim=1), db.sum(dim=1)
 
 
-# --- starting and compiling kernels -----------------------------------------------------------------------------
-
-_AHEAD: dict[Hashable, int] = {}
-"""How many tiles kernels fetch ahead where fewer than wanted fit."""
-
-
-def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_stages: int, **constants: Any) -> None:
-    """Start a kernel that fetches tiles ahead: as many as wanted, or as fit into this GPU's shared memory.
-
-    How much of it a kernel takes is known to its compiler alone.
-    """
-    key = _key(kernel, arguments, constants)
-    for stages in range(_AHEAD.get(key, num_stages), 0, -1):
-        try:
-            _start(kernel, grid, *arguments, num_stages=stages, **constants)
-            return
-        except OutOfResources:
-            _AHEAD[key] = max(1, stages - 1)
-    raise FedHVError("This GPU has too little shared memory for the stacked kernels. Use --precision float32.")
-
-
-def _key(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any]) -> Hashable:
-    types = tuple(a.dtype for a in arguments if isinstance(a, Tensor))
-    return kernel, arguments[0].device, types, tuple(constants.items())
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A kernel that will be started, without the memory of its arguments.
-
-    Attributes:
-        kernel: The function.
-        grid: The number of programs.
-        arguments: Tensors are represented by their types.
-        constants: Tile sizes and shapes.
-        key: What `_AHEAD` knows it by.
-        device: Where it will run.
-    """
-
-    kernel: Any
-    grid: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    constants: tuple[tuple[str, Any], ...]
-    key: Hashable
-    device: torch.device
-
-    def compile(self) -> None:
-        """Compile it for this device, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
-        torch.cuda.set_device(self.device)
-        room = getattr(torch.cuda.get_device_properties(self.device), "shared_memory_per_block_optin", 0) or 232_448
-        constants = dict(self.constants)
-        while True:
-            made = self.kernel.warmup(*self.arguments, grid=self.grid, **constants)
-            if made.metadata.shared <= room or constants.get("num_stages", 1) <= 1:
-                return
-            constants["num_stages"] -= 1
-            _AHEAD[self.key] = constants["num_stages"]
-
-
-_PLANNED: list[Planned] | None = None
-
-
-@contextmanager
-def planning() -> Iterator[list[Planned]]:
-    """In this context kernels are listed instead of started, and their results are zeros."""
-    global _PLANNED
-    before, _PLANNED = _PLANNED, []
-    try:
-        yield _PLANNED
-    finally:
-        _PLANNED = before
-
-
-def _start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-    if _PLANNED is None:
-        kernel[grid](*arguments, **constants)
-        return
-    stages = {name: value for name, value in constants.items() if name != "num_stages"}
-    types = tuple(a.dtype if isinstance(a, Tensor) else a for a in arguments)
-    key = _key(kernel, arguments, stages)
-    _PLANNED.append(Planned(kernel, grid, types, tuple(constants.items()), key, arguments[0].device))
-
-
-def _output(*shape: int, **options: Any) -> Tensor:
-    """Memory for the result of a kernel."""
-    return torch.empty(*shape, **options) if _PLANNED is None else torch.zeros(*shape, **options)
-
-
-def _output_like(like: Tensor, **options: Any) -> Tensor:
-    return torch.empty_like(like, **options) if _PLANNED is None else torch.zeros_like(like, **options)
-
-
 # --- tiles ------------------------------------------------------------------------------------------------------
 
 
-def _tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
-    """Rows, columns and depth of the tiles of a product with these columns and this depth."""
-    bf16 = dtype == torch.bfloat16
-    BM, BN, BK = 128, min(256 if bf16 else 128, _power(columns)), min(64 if bf16 else 32, _power(depth))
-    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 8 if columns > 64 else 4, "num_stages": 3}
+def _tiles(columns: int, depth: int, dtype: torch.dtype, pool: int = 1) -> dict[str, int]:
+    """Rows, columns and depth of the tiles of a product with these columns and this depth.
+
+    A row that is pooled stands for four.
+    """
+    short = dtype.itemsize == 2
+    BM, BN, BK = 128, min(256 if short else 128, _power(columns)), min(64 if short else 32, _power(depth))
+    warps = 8 if columns > 64 else 4
+    if pool > 1:
+        BM, BN, warps = (128, min(64, BN), 8) if columns >= 64 else (64, BN, 4)
+    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": warps, "num_stages": 3}
+
+
+def _tap_tiles(outputs: int, channels: int, dtype: torch.dtype) -> dict[str, int]:
+    """Outputs, channels and positions of a program that sums over positions for three taps."""
+    # Tensor cores that take 64 rows want float32 along the sum; those that take 16 do not mind.
+    BO, BC = min(64 if dtype.itemsize == 2 else 32, _power(outputs)), min(64, _power(channels))
+    narrow = BO * BC <= 256
+    warps = 1 if narrow else 2 if BO * BC <= 1024 else 4
+    return {"BO": BO, "BC": BC, "BP": 32 if narrow else 64, "num_warps": warps, "num_stages": 3}
 
 
 def _sum_tiles(outputs: int, columns: int, bf16: bool) -> dict[str, int]:
-    """The same for a sum over positions."""
+    """Outputs, columns and positions of a program that sums over positions."""
     BO, BN = min(128 if bf16 else 64, _power(outputs)), min(128, _power(columns))
-    BP = 64 if columns <= 32 or bf16 else 32
-    return {"BO": BO, "BN": BN, "BP": BP, "num_warps": 4, "num_stages": 3 if bf16 else 2}
+    if columns <= 32:
+        return {"BO": BO, "BN": BN, "BP": 32, "num_warps": 2, "num_stages": 1}
+    return {"BO": BO, "BN": BN, "BP": 64 if bf16 else 32, "num_warps": 4, "num_stages": 3 if bf16 else 2}
 
 
 def _group_tiles(channels: int, positions: int) -> dict[str, int]:

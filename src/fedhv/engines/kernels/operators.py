@@ -18,32 +18,36 @@ from fedhv.engines.kernels.mapping import alone, mapped
 
 
 @torch.library.custom_op("fedhv::convolve", mutates_args=())
-def _convolve(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int) -> tuple[Tensor, Tensor]:
+def _convolve(
+    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, places: bool
+) -> tuple[Tensor, Tensor]:
     geometry = Geometry(stride, padding, pool)
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        return launch.forward(x, taps, b, geometry)
+        return launch.forward(x, taps, b, geometry, places)
     w = taps.permute(0, 3, 4, 1, 2)
-    ys, places = [], []
+    ys, found = [], []
     for i in range(len(x)):
         y = F.conv2d(x[i], w[i], None if b is None else b[i], stride, padding)
         if pool > 1:
             y, place = F.max_pool2d(y, pool, return_indices=True)
             width = (x.shape[-1] + 2 * padding - w.shape[-1]) // stride + 1
             code = (place // width % pool) * pool + place % width % pool
-            places.append(torch.where(y > 0, code, 4).permute(0, 2, 3, 1).to(torch.uint8))
+            found.append(torch.where(y > 0, code, 4).permute(0, 2, 3, 1).to(torch.uint8))
             y = y.relu()
         ys.append(y.permute(0, 2, 3, 1))
-    which = torch.stack(places) if places else x.new_empty(0, dtype=torch.uint8)
+    which = torch.stack(found) if found and places else x.new_empty(0, dtype=torch.uint8)
     return torch.stack(ys).permute(0, 1, 4, 2, 3), which
 
 
 @_convolve.register_fake
-def _(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int) -> tuple[Tensor, Tensor]:
+def _(
+    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, places: bool
+) -> tuple[Tensor, Tensor]:
     rows, columns = Geometry(stride, padding, pool).output(*x.shape[3:], *taps.shape[1:3])
     y = torch.empty(*x.shape[:2], rows, columns, taps.shape[3], device=x.device, dtype=taps.dtype)
-    which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 else y.new_empty(0, dtype=torch.uint8)
+    which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 and places else y.new_empty(0, dtype=torch.uint8)
     return y.permute(0, 1, 4, 2, 3), which
 
 
@@ -57,10 +61,8 @@ def _convolve_backward(
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        nothing = g.new_empty(0)
         g = g.permute(0, 1, 3, 4, 2).contiguous()
-        dx = launch.input_gradient(g, which, taps, (H, W), geometry) if needs_input else nothing
-        return dx, *launch.weight_gradient(g, which, x, (KH, KW), bias, geometry, taps.dtype)
+        return launch.backward(g, which, x, taps, bias, needs_input, geometry)
     w = taps.permute(0, 3, 4, 1, 2)
     parts = []
     for i in range(n):
@@ -110,15 +112,17 @@ class Convolve(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
-        """y and which of its windows' places were largest."""
-        y, which = _convolve(x, taps, b, geometry.stride, geometry.padding, geometry.pool)
+    def forward(
+        x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, places: bool
+    ) -> tuple[Tensor, Tensor]:
+        """y and, if wanted, which of its windows' places were largest."""
+        y, which = _convolve(x, taps, b, geometry.stride, geometry.padding, geometry.pool, places)
         return y, which
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keep what the way back needs."""
-        x, _, taps, b, ctx.geometry = inputs
+        x, _, taps, b, ctx.geometry, _ = inputs
         ctx.bias = b is not None
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(x, taps, output[1])
@@ -132,16 +136,16 @@ class Convolve(torch.autograd.Function):
             g, which, x, taps, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
         )
         dx = dx.to(x.dtype) if needs_input else None
-        return dx, dtaps.permute(0, 3, 4, 1, 2), None, db if ctx.bias else None, None
+        return dx, dtaps.permute(0, 3, 4, 1, 2), None, db if ctx.bias else None, None, None
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None,
-        geometry: Geometry,
+        geometry: Geometry, places: bool,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:  # fmt: skip
         """The clients of all mapped calls in one."""
-        (y, which), split = mapped(Convolve, info.batch_size, in_dims, x, w, taps, b, geometry)
-        if geometry.pool > 1:
+        (y, which), split = mapped(Convolve, info.batch_size, in_dims, x, w, taps, b, geometry, places)
+        if places and geometry.pool > 1:
             return (y.unflatten(0, split), which.unflatten(0, split)), (0, 0)
         return (y.unflatten(0, split), which), (0, None)
 
@@ -150,5 +154,7 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tens
     """One client's convolution of images B × C × H × W."""
     bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
     taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32).contiguous()
-    y, _ = Convolve.apply(x[None], w[None], taps[None], None if b is None else b[None], geometry)
+    y, _ = Convolve.apply(
+        x[None], w[None], taps[None], None if b is None else b[None], geometry, torch.is_grad_enabled()
+    )
     return alone(y)
