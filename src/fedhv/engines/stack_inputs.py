@@ -56,18 +56,24 @@ class StackInputs:
     def drawn(self, places: Sequence[Place], shape: StackShape) -> dict[str, Tensor]:
         """The inputs that are random draws; they may be made before the models are known."""
         b = shape.batch_size
-        draws = [self.prefetcher.of(place, shape) for place in places]
-        index = np.zeros((shape.minibatches, len(places), b), np.int64)
-        shares = np.zeros((len(places), b), np.float32)
-        for j, (place, (positions, _)) in enumerate(zip(places, draws, strict=True)):
+        # Runs with the same seed have the same draws, and a study has many of them.
+        own = {place.key: place for place in places}
+        number = {key: j for j, key in enumerate(own)}
+        which = np.array([number[place.key] for place in places])
+        draws = [self.prefetcher.of(place, shape) for place in own.values()]
+        index = np.zeros((shape.minibatches, len(own), b), np.int64)
+        shares = np.zeros((len(own), b), np.float32)
+        for j, (place, (positions, _)) in enumerate(zip(own.values(), draws, strict=True)):
             # A client with fewer examples than a minibatch repeats its first example with share 0.
             size = positions.shape[1]
             index[: len(positions), j] = self._problem.clients[place.client][_padded(positions, b)]
             shares[j, :size] = 1 / size
-        key = keys(Purpose.DROPOUT, [place.cohort.place(place.client, place.part) for place in places], len(index))
-        inputs = {"index": self._here(index), "shares": self._here(shares), "key": self._here(key)}
+        key = keys(Purpose.DROPOUT, list(own), len(index))
+        inputs = {"index": index[:, which], "shares": shares[which], "key": key[:, which]}
         effects = [_padded(effect, b) for _, effect in draws if effect is not None]
-        return inputs | ({"effects": self._here(np.stack(effects, axis=1))} if effects else {})
+        if effects:
+            inputs["effects"] = np.stack(effects, axis=1)[:, which]
+        return {name: self._here(each) for name, each in inputs.items()}
 
     def prefetch(self, stack: Sequence[Trajectory], shape: StackShape, size: int) -> None:
         """Draw for the next round; if its stack is known, and has this size when it is padded, send the draws ahead."""

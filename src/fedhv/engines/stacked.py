@@ -13,6 +13,7 @@ depend on which trajectories are stacked together.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ class Stacked(Engine):
     def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
         """The results of pending computations; those of the same kind are computed together."""
         kinds: dict[Any, list[int]] = {}
-        stack = [Trajectory.of(work, me) if isinstance(work, Descend | Gradient) else None for work, me in waiting]
+        stack = [Trajectory.of(work, me) if _moves(type(work)) else None for work, me in waiting]
         for i, (work, _) in enumerate(waiting):
             kinds.setdefault(self._kind(work, stack[i]), []).append(i)
         results: list[Any] = [None] * len(waiting)
@@ -404,10 +405,10 @@ class Stacked(Engine):
 
     def _compile_kernels(self, calls: Sequence[Call]) -> None:
         """Compile the kernels of a step and of a report before the first round, several at once."""
-        from fedhv.engines.kernels import launch
+        from fedhv.engines.kernels import starting
 
         self._ready = True
-        with suppress(Exception), launch.planning() as planned:  # an error shows again in the computation itself
+        with suppress(Exception), starting.planning() as planned:  # an error shows again in the computation itself
             n, b = sum(len(call.cohort) for call in calls), calls[0].cohort.local.batch_size
             n = min(n, self.most.size)
             first = torch.zeros(n * b, dtype=torch.int64, device=self.device)
@@ -467,6 +468,12 @@ class Stacked(Engine):
             return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
 
         return run
+
+
+@functools.cache
+def _moves(kind: type[Computation]) -> bool:
+    """Whether computations of a kind are trajectories; asked for every client, which is slow of an abstract class."""
+    return issubclass(kind, Descend | Gradient)
 
 
 def _evenly(many: Any, most: int) -> list[Any]:

@@ -56,8 +56,10 @@ def together(
         else:
             waiting.append(ready)
 
+    known: dict[int, Progress] = {}
+
     def tick(executions: Sequence[Execution]) -> None:
-        observer.runs(_progress_together([each for each in executions if each.failure is None]))
+        observer.runs(_progress_together([each for each in executions if each.failure is None], known))
 
     for place in (problem, pool):
         jobs = [job for job in waiting if job.problem is place]
@@ -87,13 +89,19 @@ def one_by_one(study: Sequence[StudyRun | BaselineRun], problem: Problem, observ
     return outcomes
 
 
-def _progress_together(executions: Sequence[Execution]) -> list[Progress]:
-    """A line for every run; the parts of a baseline have one together."""
+def _progress_together(executions: Sequence[Execution], known: dict[int, Progress]) -> list[Progress]:
+    """A line for every run; the parts of a baseline have one together.
+
+    `known` keeps the progress of every execution: one of them has changed since the last call, the others have not.
+    """
     lines: dict[str, list[Progress]] = {}
     for each in executions:
+        found = known.get(id(each))
+        if found is None or found.done != each.done or each.ended:
+            found = known[id(each)] = _progress_of(each)
         job = each.job
-        label = f"{job.method.label} seed {job.seed}" if job.part else job.label
-        lines.setdefault(label, []).append(_progress_of(each))
+        label = f"{job.method.label} seed {job.seed}" if job.part else found.label
+        lines.setdefault(label, []).append(found)
     return [
         found[0] if len(found) == 1 else Progress(label, sum(p.done for p in found), sum(p.rounds for p in found), None)
         for label, found in lines.items()

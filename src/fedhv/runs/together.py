@@ -14,6 +14,7 @@ from fedhv.runs.threads import one_thread
 from fedhv.simulation.events import FinishedRound
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import simulate_together
+from fedhv.support.collection import only_new_objects
 from fedhv.support.errors import EarlyStop, FedHVError, Interrupted
 from fedhv.support.files import sweep
 from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
@@ -39,6 +40,7 @@ def execute_together(
             if job.folder is not None:
                 sweep(job.folder)
         stack.enter_context(one_thread())
+        stack.enter_context(only_new_objects())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
         engine.rounds = max(job.plan.rounds for job in jobs)
         with gpu_memory():
