@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -158,7 +158,7 @@ class Stacked(Engine):
     def _computed(self, waiting: Sequence[Waiting]) -> list[Any]:
         """The results of pending computations; those of the same kind are computed together."""
         kinds: dict[Any, list[int]] = {}
-        stack = [Trajectory.of(work, me) if _moves(type(work)) else None for work, me in waiting]
+        stack = [_trajectory(work, me) for work, me in waiting]
         for i, (work, _) in enumerate(waiting):
             kinds.setdefault(self._kind(work, stack[i]), []).append(i)
         results: list[Any] = [None] * len(waiting)
@@ -468,6 +468,11 @@ class Stacked(Engine):
             return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
 
         return run
+
+
+def _trajectory(work: Computation, me: Member) -> Trajectory | None:
+    """What a client's script waits for, if that is a trajectory."""
+    return Trajectory.of(cast("Descend | Gradient", work), me) if _moves(type(work)) else None
 
 
 @functools.cache
