@@ -18,11 +18,13 @@ from fedhv import (
     TaskGradients,
     TaskUpdates,
     Train,
+    classification,
 )
+from fedhv.benchmarks.augment import Rotate
 from fedhv.problem.initial import initial_model
 from fedhv.problem.parameters import flatten
 from fedhv.problem.random import Purpose
-from fedhv.protocol.client import Client
+from fedhv.protocol.client import Client, draw_minibatches
 from fedhv.protocol.cohort import Cohort, minibatches, report_positions
 from fedhv.protocol.compression import Compressed
 from fedhv.protocol.exchange import Call
@@ -70,6 +72,63 @@ def held(p, k):
 
 
 THETA = initial_model(Small, 0)
+
+
+# --- gradients and minibatches ----------------------------------------------------------------------------
+
+
+class Unused(Plain):
+    """A layer that no forward pass uses, and one that both heads use."""
+
+    def __init__(self):
+        super().__init__()
+        self.idle = nn.Linear(3, 2)
+        self.again = self.heads[0]
+
+
+@pytest.mark.parametrize("model", [Plain, Unused])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_is_that_of_ordinary_parameters(model, dtype):
+    p = problem(model)
+    client, theta, weights = Client(p), initial_model(model, 0).to(dtype), torch.tensor([0.3, 0.7], dtype=dtype)
+    batch = client.batch(np.arange(6), 1)
+    batch = batch.with_inputs(batch.inputs.to(dtype))
+    module = loaded(model, theta).to(dtype)
+    (losses_of(module, batch) @ weights).backward()
+    alone = [torch.zeros_like(q) if q.grad is None else q.grad for q in module.parameters()]
+    expected = torch.cat([each.flatten() for each in alone])
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+    first = client.gradient(theta, batch, weights)
+    torch.testing.assert_close(first, expected, rtol=tolerance, atol=tolerance)
+    client.gradient(theta + 1, batch, weights)  # the parameters are set in place, and a result is no part of them
+    torch.testing.assert_close(first, expected, rtol=tolerance, atol=tolerance)
+    assert torch.equal(client.gradient(theta, batch, weights), first)
+
+
+@pytest.mark.parametrize("size", [3, 8])
+@pytest.mark.parametrize("shape", [(8,), (5,), (1, 8, 8)])
+@pytest.mark.parametrize("at_once", [1, 300, 2**18])
+def test_minibatches_prepared_together_are_those_prepared_one_by_one(monkeypatch, size, shape, at_once):
+    monkeypatch.setattr("fedhv.protocol.client.TOGETHER", at_once)
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.standard_normal((40, *shape), dtype=np.float32), rng.integers(0, 2, 40)
+    tasks = [classification("one", 2), classification("two", 2, missing=-1)]
+    targets = [labels, np.where(rng.random(40) < 0.3, -1, labels)]
+    turn = Rotate(30.0, mirror=0.5) if len(shape) == 3 else None
+    p = Problem.from_clients(
+        lambda: nn.Linear(1, 1), tasks, [(inputs, targets)], (inputs, targets), prepare=lambda x: x / 3, augment=turn
+    )
+    client, chosen = Client(p), cohort(batch_size=size, steps=6)
+    positions, draws = draw_minibatches(p, chosen, 0)
+    found = list(client.minibatches(chosen, 0))
+    assert len(found) == 6
+    for i, batch in enumerate(found):
+        alone = client.batch(positions[i], 0, None if draws is None else draws[i])
+        assert torch.equal(batch.inputs, alone.inputs)
+        assert batch.inputs.stride() == alone.inputs.stride()
+        assert batch.inputs.data_ptr() % 64 == 0
+        assert all(map(torch.equal, batch.targets, alone.targets))
+        assert torch.equal(batch.labelled[1], alone.labelled[1])
 
 
 # --- reports ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from fedhv.problem.network import Network
+from fedhv.problem.network import Network, Theta
 from fedhv.problem.trees import Inputs
 
 
@@ -22,7 +22,7 @@ class Bfloat16(Network):
         self.module = _with_plain_recurrence(network.module, device.type)
 
     def __call__(
-        self, theta: Tensor, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
+        self, theta: Theta, inputs: Inputs, *, training: bool, key: int | Tensor | None = None
     ) -> list[Tensor]:
         """The m outputs of the model with parameters θ."""
         # Views of θ are new tensors in every call; a cache of casts would keep them in memory.

@@ -19,4 +19,7 @@ class Augmentation(Protocol):
         """float32 draws of shape (steps, batch, …)."""
 
     def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
-        """The augmented inputs; the first axes of both arguments agree."""
+        """The augmented inputs; the first axes of both arguments agree.
+
+        An example's result depends on its own draws only: engines apply it to several minibatches together.
+        """
