@@ -102,8 +102,8 @@ def test_every_option_of_run_has_its_effect(command, small, tmp_path):
     assert summary["tasks"] == same.summary.as_dict()["tasks"]
 
 
-def test_the_embedded_benchmark_runs_with_nothing_but_its_name(finished, tmp_path):
-    done = finished("run", "digits", *FAST, "--set", "calibration.rounds=1", "--json")
+def test_the_embedded_benchmark_runs_with_nothing_but_its_name(command, tmp_path):
+    done = command("run", "digits", *FAST, "--set", "calibration.rounds=1", "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
     assert [task["name"] for task in summary["tasks"]] == ["clear", "faint"]
