@@ -34,7 +34,7 @@ def test_every_block_says_what_it_is(page):
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=pages.name)
-def test_the_page_works(page, elsewhere, capsys):
+def test_the_page_works(page, elsewhere, capsys, few_steps):
     """Its files are written, its Python runs in their order, and its commands' settings and methods exist."""
     namespace = {"__name__": "documentation"}
     for block in pages.blocks(page):
