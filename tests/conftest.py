@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes that each import PyTorch
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # takes longer than the one quick kernel
 
 import pytest
 import torch
