@@ -43,6 +43,9 @@ demo: $(VENV)/.runtime
 	@$(BIN)/fedhv report runs/demo --no-figures --quiet
 	@echo "The page of the study, to open in a browser: runs/demo/report/index.html"
 
+# The tests start many processes, which read compiled modules even where the environment says not to write them.
+test test-slow coverage: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes that each import PyTorch
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # takes longer than the one quick kernel
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from waiting import HANG
 import fedhv
 from fedhv.cli import main
 from fedhv.report.watch import LiveStudy, PageServer
+from fedhv.support.pool import Pool
 from fedhv.support.signals import SIGNALS
 
 torch.set_num_threads(1)
@@ -93,6 +96,12 @@ def command(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return call
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """Forks the workers of a study. Spawned ones import PyTorch first, which takes longer than the runs of a test."""
+    monkeypatch.setattr("fedhv.runs.processes.Pool", partial(Pool, fork=True))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The reliability experiments' command line: help is help, and files come only at the end, where one wants them."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +10,24 @@ import pytest
 SCRIPTS = Path(__file__).parents[1] / "benchmarks" / "reliability"
 RESULTS = SCRIPTS.parents[1] / "results" / "reliability"
 
-# Runs a script's `main` with a few damages instead of thousands, or with one that breaks off.
-FEW = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import checkpoints
+
 def few(content):
+    """A damage instead of thousands."""
     yield "cut", "header", content[:10]
-    if sys.argv[3] == "breaks off":
-        raise SystemExit("broke off")
-checkpoints.damaged = few
-checkpoints.main(["--out", sys.argv[2]])
-"""
+
+
+def broken_off(content):
+    yield from few(content)
+    raise SystemExit("broke off")
+
+
+@pytest.fixture
+def checkpoints(monkeypatch):
+    """The script as a module."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    yield importlib.import_module("checkpoints")
+    for name in ("checkpoints", "common"):
+        sys.modules.pop(name, None)
 
 
 def called(*arguments):
@@ -41,14 +48,16 @@ def test_help_writes_nothing(script):
     assert written() == before
 
 
-def test_the_files_go_where_one_wants_them_and_only_at_the_end(tmp_path):
+def test_the_files_go_where_one_wants_them_and_only_at_the_end(checkpoints, monkeypatch, capsys, tmp_path):
     pytest.importorskip("matplotlib")
     before = written()
-    broken = called("-c", FEW, SCRIPTS, tmp_path / "broken", "breaks off")
-    assert (broken.returncode, broken.stderr.strip()) == (1, "broke off")
+    monkeypatch.setattr(checkpoints, "damaged", broken_off)
+    with pytest.raises(SystemExit, match="broke off"):
+        checkpoints.main(["--out", str(tmp_path / "broken")])
     assert not (tmp_path / "broken").exists()
-    done = called("-c", FEW, SCRIPTS, tmp_path / "out", "ends")
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setattr(checkpoints, "damaged", few)
+    checkpoints.main(["--out", str(tmp_path / "out")])
+    assert capsys.readouterr().err == ""
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".txt", ".png", ".pdf"}
     assert "2 loads of damaged checkpoints, 0 wrong" in (tmp_path / "out/checkpoints.txt").read_text()
     assert written() == before

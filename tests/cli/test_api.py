@@ -65,7 +65,7 @@ CHANGES = ["federation.participants=3", "training.batch_size=8", "training.local
 
 @pytest.mark.parametrize("method", ["fedhv", "uniform", "fsmgda", "fedcmoo"])
 def test_a_problem_of_ones_own_runs_with_every_method(method, problem, tmp_path):
-    result = run(problem, method, rounds=30, out=tmp_path / method, override=CHANGES)
+    result = run(problem, method, rounds=12, out=tmp_path / method, override=CHANGES)
     assert [task.name for task in result.tasks] == ["species", "traits", "age"]
     assert len(result.weights) == 3
     assert sum(result.weights) == pytest.approx(1, abs=1e-6)

@@ -102,8 +102,8 @@ def test_every_option_of_run_has_its_effect(command, small, tmp_path):
     assert summary["tasks"] == same.summary.as_dict()["tasks"]
 
 
-def test_the_embedded_benchmark_runs_with_nothing_but_its_name(finished, tmp_path):
-    done = finished("run", "digits", *FAST, "--set", "calibration.rounds=1", "--json")
+def test_the_embedded_benchmark_runs_with_nothing_but_its_name(command, tmp_path):
+    done = command("run", "digits", *FAST, "--set", "calibration.rounds=1", "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
     assert [task["name"] for task in summary["tasks"]] == ["clear", "faint"]
@@ -186,7 +186,7 @@ def test_compare_prints_one_table_over_methods_and_seeds(command, small, tmp_pat
     }  # fmt: skip
 
 
-def test_compare_on_the_embedded_benchmark_and_again_without_running_anything(command, tmp_path):
+def test_compare_on_the_embedded_benchmark_and_again_without_running_anything(command, tmp_path, forked):
     arguments = ("compare", "digits", "--methods", "uniform,fedhv", "--seeds", "0,1", *FAST, "--json", "--set",
                  "calibration.rounds=1", "--out", "study", "--jobs")  # fmt: skip
     first = command(*arguments, 2)
@@ -540,7 +540,7 @@ def test_a_log_of_many_runs_at_once_is_one_short_line_a_period(log):
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_a_study_in_a_log_says_everything_once(engine, command, small):
+def test_a_study_in_a_log_says_everything_once(engine, command, small, forked):
     """In worker processes and in one: a line for every run."""
     study = ("compare", small, "--seeds", "0,1", *REFERENCE, "--methods", "fedhv,uniform")
     err = command(*study, "--engine", engine, "--jobs", 2).err

@@ -33,7 +33,7 @@ def test_other_clients_have_another_skew(command):
     assert skew_line(iid) != skew_line(command("show", "digits").out)
 
 
-def test_a_study_has_a_table_of_the_skew(command, setting_file, tmp_path):
+def test_a_study_has_a_table_of_the_skew(command, setting_file, tmp_path, forked):
     command("compare", setting_file, "--methods", "uniform", "--out", tmp_path / "study", "--seeds", "0,1")
     (table,) = [each for each in tables(read_study([tmp_path / "study"])) if each.name == "label-skew"]
     found = [float(row[2].text) for row in table.sections[0]]

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 from docs import pages
-from fedhv.cli.app import app
+from fedhv.cli.app import commands
 from fedhv.methods import METHODS
 
 SHOWN = [(page, words) for page in pages.READ for words in pages.commands(page)]
@@ -22,7 +21,7 @@ SHELL = {"cd", ".", "git", "pip", "python", "python3", "export", "mkdir"}
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_exists_with_its_options(words):
-    command, rest = typer.main.get_command(app), list(words[1:])
+    command, rest = commands(), list(words[1:])
     if rest == ["--version"]:
         return
     while hasattr(command, "commands"):

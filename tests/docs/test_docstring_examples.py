@@ -73,7 +73,7 @@ def test_the_functions_that_people_begin_with_have_examples():
 
 
 @pytest.mark.parametrize("examples", documented())
-def test_the_example_runs(examples, at_hand):
+def test_the_example_runs(examples, at_hand, few_steps):
     for example in examples:
         try:
             found = eval(compile(example.source.strip(), "docstring", "eval"), at_hand)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-import typer
 
 from docs import pages
-from fedhv.cli.app import app
+from fedhv.cli.app import commands
 from fedhv.runs.config import load_setting
 
 LANGUAGES = {"python", "sh", "toml", "text", "json"}
@@ -35,7 +34,7 @@ def test_every_block_says_what_it_is(page):
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=pages.name)
-def test_the_page_works(page, elsewhere, capsys):
+def test_the_page_works(page, elsewhere, capsys, few_steps):
     """Its files are written, its Python runs in their order, and its commands' settings and methods exist."""
     namespace = {"__name__": "documentation"}
     for block in pages.blocks(page):
@@ -54,7 +53,7 @@ def test_the_page_works(page, elsewhere, capsys):
 
 def _resolve(words: list[str]) -> None:
     """A command's setting, with its changes and its methods, as far as it has any."""
-    command = typer.main.get_command(app)
+    command = commands()
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     given = command.make_context(command.name, words).params

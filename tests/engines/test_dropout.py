@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification
 from fedhv.engines import Parallel, Sequential, Stacked
+from fedhv.engines.compiled import Compiled
 from fedhv.engines.mappable import why_not_mappable
+from fedhv.problem.counter import bits
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate, simulate_together
 
 METHODS = (FedHV(reference=(3.0, 3.0)), Uniform(), FSMGDA(), FedCMOO())
@@ -83,10 +85,21 @@ class Drawing(nn.Module):
         return [head(shared) for head in self.heads]
 
 
+@pytest.mark.slow
 def test_a_compiled_stack_draws_the_same(problem):
     problem = replace(problem, model=Drawing)
     plan = Plan(rounds=1, participants=3, local=LocalTraining(2, 8, 0.05))
     assert close(models(Stacked(problem, compiled=True), Uniform(), plan), models(Sequential(problem), Uniform(), plan))
+
+
+def test_a_compiled_stack_gives_the_same_bits():
+    """Three axes, the last as long as a vector: a product of coordinates alone went wrong here."""
+    stack = torch.tensor([5, -9, 2**62])
+
+    def function(keys: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda key: bits(key, 2, (5, 4, 16), torch.device("cpu")))(keys)
+
+    assert torch.equal(Compiled(function)(stack), function(stack))
 
 
 @pytest.mark.parametrize("kind", [Sequential, Stacked])

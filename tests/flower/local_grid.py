@@ -9,7 +9,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -94,7 +94,8 @@ SWALLOWED: object = object()
 
 def over_the_wire(message: Message) -> Message:
     """The message as it comes out at the other end."""
-    parts = {identifier: part.deflate() for identifier, part in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, parts)
+    with no_object_id_recompute():  # as Flower pushes messages: otherwise every level hashes all levels below it again
+        parts = {identifier: part.deflate() for identifier, part in get_all_nested_objects(message).items()}
+        arrived = inflate_object_from_contents(message.object_id, parts)
     arrived.metadata.__dict__["_message_id"] = message.metadata.message_id
     return arrived

@@ -215,6 +215,7 @@ def test_with_tls_only_registered_nodes_are_let_in(mark, tmp_path, monkeypatch):
     assert nothing_is_left(mark)
 
 
+@pytest.mark.slow
 def test_a_superlink_that_dies_ends_the_run_in_good_order(flower_up, mark, tmp_path):
     running = flower_up("--nodes", 1, "--rounds", ENDLESS, "--method", "uniform")
     superlink = wait_until(lambda: one(mark, "flower-superlink"), "the SuperLink", running)

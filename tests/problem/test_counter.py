@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedhv.engines.compiled import Compiled
 from fedhv.problem.counter import GAMMA, bits, keys, mix, signed
 from fedhv.problem.random import Purpose
 
@@ -45,16 +44,6 @@ def test_a_number_a_tensor_and_a_stack_of_keys_give_the_same_bits(shape):
     expected = torch.stack([bits(key, 2, shape, CPU) for key in each])
     assert torch.equal(torch.stack([bits(torch.tensor(key), 2, shape, CPU) for key in each]), expected)
     assert torch.equal(torch.func.vmap(lambda key: bits(key, 2, shape, CPU))(torch.tensor(each)), expected)
-
-
-def test_a_compiled_stack_gives_the_same_bits():
-    """Three axes, the last as long as a vector: a product of coordinates alone went wrong here."""
-    stack = torch.tensor([5, -9, 2**62])
-
-    def function(keys: torch.Tensor) -> torch.Tensor:
-        return torch.func.vmap(lambda key: bits(key, 2, (5, 4, 16), CPU))(keys)
-
-    assert torch.equal(Compiled(function)(stack), function(stack))
 
 
 def test_bits_do_not_depend_on_the_size_of_the_tensor():

@@ -149,7 +149,7 @@ def test_a_worker_that_fails_ends_the_study_with_its_reason(setting_file, tmp_pa
 
 
 @pytest.mark.parametrize("how", [{"jobs": 1}, {"jobs": 2}, {"engine": "stacked", "device": "cpu"}])
-def test_a_run_that_diverges_does_not_stop_the_others(how, setting_file, tmp_path):
+def test_a_run_that_diverges_does_not_stop_the_others(how, setting_file, tmp_path, forked):
     """The others finish; the study says which run failed and why, and keeps what that run had."""
     with pytest.raises(
         StudyFailed, match=r"uniform seed 0, after round \d: .*diverged.*other runs \(2\) are finished"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,23 +91,34 @@ SHARED = {
 PACKAGE = Path(fedhv.__file__).parent
 
 
+@cache
+def parsed() -> dict[str, list[ast.AST]]:
+    """Constants and subscripts of every file of the package."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): [
+            node
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Constant | ast.Subscript)
+        ]
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
 @pytest.mark.parametrize("home", HOMES)
 def test_a_key_is_spelt_in_one_file(home):
     mine = HOMES[home] - SHARED
     assert len(mine) > 3
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
+    for name, nodes in parsed().items():
         if name in HOMES or name.startswith("methods/"):  # a method says by its keys what it leaves in the history
             continue
-        texts = {node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant)}
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
         assert not texts & mine, name
 
 
 def test_no_record_of_a_history_is_read_by_its_keys():
     """`record["slack"]` outside the files that own the keys is a reader of its own."""
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for name, nodes in parsed().items():
+        for node in nodes:
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and name not in HOMES:
                 owner = ast.unparse(node.value).split(".")[-1]
                 assert owner not in ("history", "summary") or not isinstance(node.slice.value, str), name

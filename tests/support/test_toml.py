@@ -26,6 +26,25 @@ def test_what_is_written_reads_back_the_same(table):
     assert tomllib.loads(toml.write(table)) == table
 
 
+unwritten = st.one_of(values, st.none(), st.tuples(scalars, st.lists(scalars, max_size=2)))
+with_none = st.recursive(
+    st.dictionaries(text, unwritten, max_size=3),
+    lambda inner: st.dictionaries(text, st.one_of(unwritten, inner), max_size=3),
+)
+
+
+@given(with_none)
+def test_tables_are_read_back_without_their_text_as_from_it(table):
+    """Tuples as lists, without None, and without tables that have nothing but None."""
+    assert toml.read_back(table) == toml.read_text(toml.write(table))
+
+
+def test_numbers_are_read_back_as_pythons():
+    back = toml.read_back({"a": np.float64(0.1), "b": (True, np.float64(2.0)), "c": {"d": math.nan}})
+    assert [type(value) for value in (back["a"], *back["b"])] == [float, bool, float]
+    assert math.isnan(back["c"]["d"])
+
+
 def test_nan_and_infinity_survive():
     back = tomllib.loads(toml.write({"a": math.nan, "b": -math.inf}))
     assert math.isnan(back["a"])
@@ -43,8 +62,9 @@ def test_numpys_numbers_are_written_as_pythons():
 
 
 def test_what_has_no_place_in_toml_is_refused():
-    with pytest.raises(TypeError, match="object"):
-        toml.write({"a": object()})
+    for written in (toml.write, toml.read_back):
+        with pytest.raises(TypeError, match="object"):
+            written({"a": object()})
 
 
 # --- dataclasses ------------------------------------------------------------------------------------------

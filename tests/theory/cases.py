@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from hypothesis import settings
@@ -12,21 +13,34 @@ from fedhv.theory import ProblemConstants
 deterministic = settings(derandomize=True, deadline=None, max_examples=120)
 
 
+# Strategies are made once: hypothesis examines every new one, which takes longer than its draws.
+
+
+@cache
 def powers(low, high):
     """Numbers between 10^low and 10^high, every order of magnitude as likely as another."""
     return st.floats(low, high).map(lambda x: float(10.0**x))
 
 
+@cache
+def zero_or_powers(low, high):
+    return st.one_of(st.just(0.0), powers(low, high))
+
+
+@cache
 def vectors(elements, least=1, most=6):
-    return st.integers(least, most).flatmap(lambda m: st.lists(elements, min_size=m, max_size=m)).map(np.array)
+    lists = {m: st.lists(elements, min_size=m, max_size=m) for m in range(least, most + 1)}
+    return st.integers(least, most).flatmap(lambda m: lists[m]).map(np.array)
+
+
+SHARES = st.one_of(st.just(0.0), st.floats(0, 1 - 1e-6), powers(-6, 0).map(lambda x: (1 - x) * (1 - 1e-6)))
 
 
 @st.composite
 def safe_points(draw, least=1, most=6):
     """(losses, reference): nonnegative losses, from zero to within a millionth of references of any scale."""
     r = draw(vectors(powers(-6, 6), least, most))
-    share = st.one_of(st.just(0.0), st.floats(0, 1 - 1e-6), powers(-6, 0).map(lambda x: (1 - x) * (1 - 1e-6)))
-    return r * np.array([draw(share) for _ in r]), r
+    return r * np.array([draw(SHARES) for _ in r]), r
 
 
 @st.composite
@@ -36,7 +50,7 @@ def problems(draw, **fixed):
     m = len(r)
 
     def some(low, high):
-        return np.array([draw(st.one_of(st.just(0.0), powers(low, high))) for _ in range(m)])
+        return np.array([draw(zero_or_powers(low, high)) for _ in range(m)])
 
     clients = draw(st.integers(1, 50))
     margin = float((r - f).min()) * draw(st.floats(0.05, 1))

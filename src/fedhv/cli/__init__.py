@@ -23,12 +23,11 @@ def main() -> None:
         signal.signal(number, _stop)
     atexit.register(_ignore_signals)
     import click
-    import typer
 
-    from fedhv.cli.app import app
+    from fedhv.cli.app import commands
 
     try:
-        code = typer.main.get_command(app)(standalone_mode=False)
+        code = commands()(standalone_mode=False)
         if code == Interrupted.exit_code:  # typer's own exit code for an interrupted command
             _fail("Interrupted.", Interrupted.exit_code)
         sys.exit(code if isinstance(code, int) else 0)

@@ -5,8 +5,10 @@ Each command imports the modules that it needs: help, `list` and `show` do not i
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated
 
+import click
 import typer
 
 from fedhv._version import __version__
@@ -39,3 +41,9 @@ def root(
 # The help shows the commands in this order.
 for each in (training, listing, model, search, bench, data, flower, report, reproduce, theory, doctor):
     each.register(app)
+
+
+@cache
+def commands() -> click.Command:
+    """The commands as click has them. typer makes them from the signatures of all functions, which takes a while."""
+    return typer.main.get_command(app)

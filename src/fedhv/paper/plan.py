@@ -68,8 +68,7 @@ class PlannedRun:
         setting = self.resolved
         parameters = {k: v for k, v in method_tables(setting.method(self.method)).items() if k != "reference"}
         tables = toml.as_tables(setting) | {"methods": {self.method: parameters}}
-        read_back: dict[str, Any] = toml.read_text(toml.write({"setting": tables}))["setting"]
-        return read_back
+        return toml.read_back(tables)
 
 
 @dataclass(frozen=True)

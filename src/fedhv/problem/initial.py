@@ -23,5 +23,16 @@ def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "ref
 def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A model from the factory, seeded; torch's generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        _seed(seed)
         return factory()
+
+
+def _seed(seed: int) -> None:
+    """Seed torch, with its accelerators where there are any: a factory may place parameters there.
+
+    Without one, `torch.manual_seed` keeps a stack trace for every kind of accelerator at every call.
+    """
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -67,8 +67,10 @@ class TaskScore:
 
     def as_dict(self) -> dict[str, Any]:
         """For histories and summaries; without `metrics` where the task has none."""
-        made = asdict(self) | {"lower": list(self.lower), "scored": "" if self.scored == ACCURACY else self.scored}
-        return {key: value for key, value in made.items() if key not in ("metrics", "lower", "scored") or value}
+        made = {"name": self.name, "accuracy": self.accuracy, "loss": self.loss}
+        scored = "" if self.scored == ACCURACY else self.scored
+        more = {"metrics": dict(self.metrics), "lower": list(self.lower), "scored": scored}
+        return made | {key: value for key, value in more.items() if value}
 
     @classmethod
     def read(cls, found: Fields) -> TaskScore:

@@ -286,7 +286,7 @@ def completed(tables: Any) -> Any:
     try:
         filled = toml.as_tables(setting_from_tables({key: value for key, value in tables.items() if key != "methods"}))
         filled["methods"] = {name: _with_defaults(name, given) for name, given in tables.get("methods", {}).items()}
-        return toml.read_text(toml.write(filled))
+        return toml.read_back(filled)
     except (InputError, TypeError, AttributeError):
         return tables
 

@@ -83,7 +83,7 @@ def computed(setting: Any) -> Any:
 
 def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Raise an error if the configuration of a resumed run has changed. Its machine may change."""
-    read_back = toml.read_text(toml.write(new))
+    read_back = toml.read_back(new)
     was_, now_ = (
         {
             "run": {"reports": UNPROTECTED} | tables.get("run", {}),

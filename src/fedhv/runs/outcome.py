@@ -45,7 +45,7 @@ def run_so_far(execution: Execution) -> Run:
         skew=label_skew(engine.problem),
     )
     kept = InMemory(summary, played, _state_dict(engine, model), job.reference)
-    return Run(toml.read_text(toml.write(job.config())), job.folder, kept)
+    return Run(toml.read_back(job.config()), job.folder, kept)
 
 
 def _chosen(execution: Execution, played: Sequence[Round], model: Tensor) -> tuple[Evaluation | None, Selected | None]:

@@ -32,6 +32,7 @@ LARGEST = 16_000_000
 DEEPEST = 32
 """The largest number of parts of a key. Python's parser takes quadratic time."""
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 
@@ -67,6 +68,35 @@ def write(tables: Mapping[str, Any], comment: str = "") -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def read_back(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """`read_text(write(tables))`, without the text, which takes Python's parser milliseconds."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            table = read_back(value)
+            if table or not value:  # a table that has nothing but None is not written
+                found[key] = table
+        elif value is not None:
+            found[key] = _value_back(value)
+    return found
+
+
+def _value_back(value: Any) -> Any:
+    """A value as it is read after it was written; `TypeError` where it cannot be written."""
+    match value:
+        case bool():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case str():
+            return str(value)
+        case list() | tuple():
+            return [_value_back(each) for each in value]
+    raise _no_place(value)
+
+
 def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
     plain = {k: v for k, v in table.items() if v is not None and not isinstance(v, Mapping)}
     if path and (plain or not table):
@@ -78,8 +108,7 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 
 def _key(key: str) -> str:
-    bare = key != "" and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else value_text(key)
+    return key if _BARE.fullmatch(key) else value_text(key)
 
 
 def value_text(value: Any) -> str:
@@ -95,7 +124,11 @@ def value_text(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
             return f"[{', '.join(value_text(v) for v in value)}]"
-    raise TypeError(f"{type(value).__name__} has no place in a TOML file")
+    raise _no_place(value)
+
+
+def _no_place(value: Any) -> TypeError:
+    return TypeError(f"{type(value).__name__} has no place in a TOML file")
 
 
 def as_tables(value: Any) -> dict[str, Any]:
