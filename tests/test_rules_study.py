@@ -87,7 +87,7 @@ def test_the_plan_names_known_settings_and_parts_and_tunes_before_it_runs_what_w
 def test_a_step_is_left_out_when_its_estimate_is_longer_than_the_budget(module, tmp_path):
     study, setting = module("rules_study"), load_setting("multimnist")
     clock = study.Clock(budget=1000.0)
-    assert clock.estimate(setting, 10, 200, "rules", tmp_path, "cuda") == pytest.approx(6 + 10 * 200 * 0.008)
+    assert clock.estimate(setting, 10, 200, "rules", tmp_path, "cuda") == pytest.approx(6 + 10 * 200 * 0.006)
     clock.note(setting, work=10 * 200, seconds=400.0)  # what this call has measured counts from then on
     assert clock.estimate(setting, 10, 200, "fresh", tmp_path, "cuda") == pytest.approx(6 + 2 * 400)
     assert clock.left < 1000.0

@@ -107,8 +107,11 @@ class Network:
         Gradients need not pass through views of a vector, and the views are made once: 2 % of a small model's step.
         """
         held = self._held
+        if self._away is not None:
+            parts = self.layout.unflatten(theta.detach().to(self._away))
+            return {name: part.requires_grad_() for name, part in parts.items()}
         if held is None or held.dtype != theta.dtype:
-            self._held = held = torch.empty(self.layout.d, dtype=theta.dtype, device=self._away or theta.device)
+            self._held = held = torch.empty_like(theta)
             self._leaves = {name: part.requires_grad_() for name, part in self.layout.unflatten(held).items()}
         with torch.no_grad():
             held.copy_(theta)
