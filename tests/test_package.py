@@ -86,6 +86,7 @@ def test_the_sdist_holds_the_same_and_what_explains_it(built):
     assert {name for name in names if not name.startswith("src/")} == AROUND
 
 
+@pytest.mark.slow
 def test_the_wheel_works_outside_the_source_tree_without_extras(installed):
     """Everything but figures, downloads and logs has to work with the core's dependencies alone."""
     extras = PROJECT["project"]["optional-dependencies"]

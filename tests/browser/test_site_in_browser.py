@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.slow
 def test_search_works_without_a_server(site, tab):
     page = tab((site / "index.html").as_uri()).page
     page.click(".md-search__input")

@@ -356,6 +356,7 @@ def test_a_method_of_ones_own_has_hyper_parameters(command, small, tmp_path):
     assert (wrong.code, "Did you mean 'factor'" in wrong.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_methods_and_benchmarks_of_ones_own_are_compared_in_worker_processes(finished, tmp_path):
     (tmp_path / "own_method.py").write_text(OWN_METHOD)
     (tmp_path / "own_benchmark.py").write_text(OWN_BENCHMARK)

@@ -52,6 +52,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_demos_path_needs_nothing_that_only_linux_has(tmp_path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDDEN)

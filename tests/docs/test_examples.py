@@ -47,6 +47,7 @@ def test_tabular_three_tasks(monkeypatch):
     assert len(set(example.SIZES)) == len(example.SIZES)  # unequal clients
 
 
+@pytest.mark.slow
 def test_hospitals_come_to_a_comparison_and_an_exported_model(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     example = load(EXAMPLES / "hospitals.py", monkeypatch)

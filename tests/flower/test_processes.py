@@ -158,6 +158,7 @@ def test_a_node_that_is_killed_is_left_out_and_the_run_completes(flower_up, mark
     assert nothing_is_left(mark)
 
 
+@pytest.mark.slow
 def test_ctrl_c_takes_everything_down(flower_up, mark, tmp_path):
     running = flower_up("--nodes", 2, "--rounds", ENDLESS, "--method", "uniform")
     wait_until(lambda: one(mark, "flower-supernode", "partition-id=1"), "the SuperNodes", running)

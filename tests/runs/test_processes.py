@@ -160,6 +160,7 @@ def test_an_exception_that_does_not_survive_a_pipe_is_said_all_the_same(tmp_path
     assert done.stdout.strip() == "Odd: this and that True", done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_refused_with_the_remedy(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -9,7 +9,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def only_new_objects() -> Iterator[None]:
-    """Garbage collection passes over the objects that exist now: those of torch alone are hundreds of thousands."""
+    """Garbage collection passes over the objects that exist now: those of torch alone are hundreds of thousands.
+
+    A program that has frozen its objects itself is left alone: to thaw ours would thaw its own.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield
