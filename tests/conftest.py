@@ -31,12 +31,6 @@ from fedhv.support.signals import SIGNALS
 torch.set_num_threads(1)
 
 
-def pytest_collection_finish() -> None:
-    """Garbage collection passes over thousands of tests and the libraries, which stay until the end."""
-    gc.collect()
-    gc.freeze()
-
-
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)  # every night
 settings.load_profile("quick")

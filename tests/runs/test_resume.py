@@ -323,8 +323,8 @@ def test_what_killed_processes_were_writing_is_swept_away_and_nothing_else(tmp_p
 
 @pytest.mark.parametrize("fuse", [10, 30])
 def test_a_killed_process_leaves_a_run_that_is_resumed_bit_for_bit(fuse, process, command, tmp_path):
-    # every use of the fuse is a client's minibatches, a report or an evaluation, six and a bit in a round: the 10th is in
-    # the second round of the calibration, the 30th in the third of the run
+    # every use of the fuse is a client's minibatches, a report or an evaluation, six and a bit in a round: the 10th is
+    # in the second round of the calibration, the 30th in the third of the run
     (tmp_path / "small.toml").write_text(SETTING.replace("problems:benchmark", "problems:with_fuse"))
     running = process("run", "small.toml", "--out", "broken", "--engine", "sequential", FUSE=str(fuse))
     running.wait(timeout=HANG)
