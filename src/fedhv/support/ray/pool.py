@@ -81,6 +81,8 @@ class RayPool:
                     self._assign(task, waiting, count if ahead is None else due + ahead)
                     done = self._done()
                     for worker, reference in done:
+                        if worker not in self._workers:
+                            continue  # it has died with its other task, and both are repeated
                         self._receive(worker, reference, answers, waiting, deaths, name)
                     if any(worker.starting is None for worker in self._workers):
                         alive = time.monotonic()
@@ -118,7 +120,11 @@ class RayPool:
 
         pending = {reference: worker for worker in self._workers for reference in worker.tasks}
         pending |= {worker.starting: worker for worker in self._workers if worker.starting is not None}
-        found, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+        found, rest = ray.wait(list(pending), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+        if (
+            found and rest
+        ):  # all that are ready: of short tasks one always is, and a started worker would not be noticed
+            found = [*found, *ray.wait(rest, num_returns=len(rest), timeout=0)[0]]
         return [(pending[reference], reference) for reference in found]
 
     def _receive(
