@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 import torch
 from problems import everything_random
@@ -80,34 +84,76 @@ def test_a_short_run_is_never_compiled(quick):
     assert engine.notes == []
 
 
-def test_a_signal_ends_preparations():
+class Kernel:
+    """Notes which processes compiled it."""
+
+    def __init__(self, place, number, elsewhere=lambda: None, here=lambda: None):
+        self.file, self._elsewhere, self._here = place / str(number), elsewhere, here
+
+    def compile_elsewhere(self):
+        self._note()
+        self._elsewhere()
+
+    def compile(self):
+        self._note()
+        self._here()
+
+    def _note(self):
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    @property
+    def compiled_by(self):
+        return [int(line) for line in self.file.read_text().split()]
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr("fedhv.engines.kernels.ahead.usable_cores", lambda: 2)
+
+
+def test_a_signal_ends_preparations(tmp_path, two_cores):
     """On a GPU signals wait for the round to end, but not for a compilation."""
-
-    class Endless:
-        def compile(self):
-            import time
-
-            time.sleep(30)
-
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(2)]
     with pytest.raises(KeyboardInterrupt):
-        compile_all([Endless()], stopping=lambda: True)
+        compile_all(kernels, stopping=lambda: all(kernel.file.exists() and kernel.compiled_by for kernel in kernels))
+    for kernel in kernels:
+        (process,) = kernel.compiled_by
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
 
 
-def test_kernels_are_compiled_once_each_and_errors_wait():
-    made = []
+def test_a_signal_ends_preparations_in_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedhv.engines.kernels.ahead.usable_cores", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        compile_all([Kernel(tmp_path, 0, here=lambda: time.sleep(30))], stopping=lambda: True)
 
-    class Kernel:
-        def __init__(self, name):
-            self.name = name
 
-        def compile(self):
-            if self.name == 2:
-                raise RuntimeError("comes again where the kernel is started")
-            made.append(self.name)
-
-    compile_all([Kernel(i) for i in range(5)])
-    assert sorted(made) == [0, 1, 3, 4]
+def test_kernels_are_compiled_by_other_processes_and_loaded_here(tmp_path, two_cores):
+    kernels = [Kernel(tmp_path, number) for number in range(5)]
+    compile_all(kernels)
+    for kernel in kernels:
+        there, here = kernel.compiled_by
+        assert here == os.getpid() != there
     await_threads([], lambda: True)
+
+
+def test_errors_of_compilations_wait(tmp_path, two_cores):
+    """They come again where the kernel is started."""
+
+    def fail():
+        raise RuntimeError
+
+    kernels = [Kernel(tmp_path, number, fail, fail) for number in range(3)]
+    compile_all(kernels)
+    assert all(len(kernel.compiled_by) == 2 for kernel in kernels)
+
+
+def test_a_compiler_that_dies_leaves_its_kernels_to_this_process(tmp_path, two_cores):
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: os.kill(os.getpid(), signal.SIGKILL)) for number in range(5)]
+    compile_all(kernels)
+    assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
+    assert sum(len(kernel.compiled_by) for kernel in kernels) == 5 + 2
 
 
 def test_a_signal_ends_a_step_that_is_not_recorded_yet():

@@ -1,13 +1,19 @@
 """Compile Triton kernels before they are needed, several at once: one after the other a ResNet's take half a minute.
 
-Tiles are chosen by rules, never by measuring, and Triton keeps compiled kernels on the disk for other processes.
+The compiler holds Python's lock for a large part of its time, so kernels are compiled by forked processes. They write
+into Triton's cache on the disk, from which this process, and later ones, load the kernels. Tiles are chosen by rules,
+never by measuring.
 """
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import threading
-from collections.abc import Callable, Iterable
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from fedhv.support.cores import usable_cores
@@ -15,20 +21,78 @@ from fedhv.support.cores import usable_cores
 PATIENCE = 0.2
 """Seconds between looks at whether somebody wants to stop."""
 
+MOST = 16
+"""The largest number of kernels that are compiled at the same time."""
+
 
 class Compilable(Protocol):
     """What can be compiled."""
 
+    def compile_elsewhere(self) -> None:
+        """Compile it in a forked process, which must not use the GPU; the result is kept on the disk."""
+
     def compile(self) -> None:
-        """Compile it."""
+        """Compile it, or load it from the disk."""
 
 
 def compile_all(kernels: Iterable[Compilable], stopping: Callable[[], bool] = lambda: False) -> None:
-    """Compile these in threads; the compiler releases Python's lock most of the time.
+    """Compile these in forked processes, and load the results; in threads where a system cannot fork.
 
     An error is not raised: it comes again where the kernel is started. KeyboardInterrupt is raised if `stopping` is
-    true; the threads are left to end with the process.
+    true; processes are killed, and threads are left to end with this process.
     """
+    wanted = list(kernels)
+    count = min(MOST, usable_cores(), len(wanted))
+    if count > 1 and hasattr(os, "fork"):
+        _in_processes(wanted, count, stopping)
+    _in_threads(wanted, count, stopping)
+
+
+def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[[], bool]) -> None:
+    """Every process takes the next kernel from a pipe until it is empty."""
+    taken, given = os.pipe()
+    for number in range(len(kernels)):
+        os.write(given, number.to_bytes(2))
+    os.close(given)
+    running: set[int] = set()
+    try:
+        for _ in range(count):
+            with warnings.catch_warnings():  # threads of this process, which a fork does not have, are not needed
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process = os.fork()
+            if process == 0:
+                _take(kernels, taken)
+            running.add(process)
+        while running:
+            running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
+            if stopping():
+                raise KeyboardInterrupt
+            time.sleep(PATIENCE / 10)
+    finally:
+        os.close(taken)
+        for process in running:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+def _take(kernels: Sequence[Compilable], taken: int) -> None:
+    """What a forked process does; it leaves no trace but the compiled kernels."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the process that waits, which ends this one
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        while number := os.read(taken, 2):
+            try:
+                kernels[int.from_bytes(number)].compile_elsewhere()
+            except Exception:
+                continue
+    finally:
+        os._exit(0)
+
+
+def _in_threads(kernels: Iterable[Compilable], count: int, stopping: Callable[[], bool]) -> None:
     waiting: queue.SimpleQueue[Compilable] = queue.SimpleQueue()
     for kernel in kernels:
         waiting.put(kernel)
@@ -44,7 +108,7 @@ def compile_all(kernels: Iterable[Compilable], stopping: Callable[[], bool] = la
             except Exception:
                 continue
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(16, usable_cores(), waiting.qsize()))]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     await_threads(threads, stopping)

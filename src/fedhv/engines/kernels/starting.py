@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from triton.compiler import make_backend
+from triton.runtime import driver as triton_driver
 from triton.runtime.errors import OutOfResources
 
 from fedhv.support.errors import FedHVError
@@ -38,36 +41,103 @@ def _key(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any]) -> 
 
 
 @dataclass(frozen=True)
+class Chip:
+    """What the compiler needs to know of a GPU.
+
+    Attributes:
+        number: Its number.
+        target: Its architecture, for Triton.
+        shared_memory: The bytes of shared memory that a program may have.
+    """
+
+    number: int
+    target: Any
+    shared_memory: int
+
+    @classmethod
+    def of(cls, device: torch.device) -> Chip:
+        """The GPU with this name."""
+        number = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.set_device(number)
+        properties = torch.cuda.get_device_properties(number)
+        room = getattr(properties, "shared_memory_per_block_optin", 0) or 232_448
+        target = triton_driver.active.get_current_target()
+        _identify_compiler(target)
+        return cls(number, target, room)
+
+    # What Triton asks of a driver while it compiles. A forked process must not use CUDA, so there a chip is the driver.
+
+    def get_current_device(self) -> int:
+        """The number of the GPU."""
+        return self.number
+
+    def get_current_stream(self, device: int) -> int:
+        """No stream: nothing is started."""
+        return 0
+
+    def get_current_target(self) -> Any:
+        """The architecture."""
+        return self.target
+
+
+@dataclass(frozen=True)
 class Planned:
     """A kernel that will be started, without the memory of its arguments.
 
+    Two that are the same code for the compiler are equal, whatever their number of programs.
+
     Attributes:
         kernel: The function.
-        grid: The number of programs.
-        arguments: Tensors are represented by their types.
+        arguments: Tensors are represented by their types, numbers by one of those with the same code.
         constants: Tile sizes and shapes.
         key: What `_AHEAD` knows it by.
-        device: Where it will run.
+        chip: Where it will run.
     """
 
     kernel: Any
-    grid: tuple[int, ...]
     arguments: tuple[Any, ...]
     constants: tuple[tuple[str, Any], ...]
     key: Hashable
-    device: torch.device
+    chip: Chip
 
     def compile(self) -> None:
-        """Compile it for this device, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
-        torch.cuda.set_device(self.device)
-        room = getattr(torch.cuda.get_device_properties(self.device), "shared_memory_per_block_optin", 0) or 232_448
+        """Compile it for its GPU, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
+        torch.cuda.set_device(self.chip.number)
+        self._compile()
+
+    def compile_elsewhere(self) -> None:
+        """The same in a forked process."""
+        triton_driver.set_active(self.chip)
+        self._compile()
+
+    def _compile(self) -> None:
         constants = dict(self.constants)
         while True:
-            made = self.kernel.warmup(*self.arguments, grid=self.grid, **constants)
-            if made.metadata.shared <= room or constants.get("num_stages", 1) <= 1:
+            made = self.kernel.warmup(*self.arguments, grid=(1,), **constants)
+            if made.metadata.shared <= self.chip.shared_memory or constants.get("num_stages", 1) <= 1:
                 return
             constants["num_stages"] -= 1
             _AHEAD[self.key] = constants["num_stages"]
+
+
+@functools.cache
+def _identify_compiler(target: Any) -> None:
+    """Let Triton compute once what it names compiled kernels by: processes that are forked later have it already.
+
+    It takes half a second, most of it for a checksum of the compiler.
+    """
+    with suppress(ImportError):  # not the same place in every version
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+    make_backend(target).hash()
+
+
+def _representative(value: Any) -> Any:
+    """A number for which Triton makes the same code: it distinguishes 1, multiples of 16, and long numbers."""
+    if not isinstance(value, int) or isinstance(value, bool) or value == 1:
+        return value
+    return (2**32 if abs(value) >= 2**31 else 0) + (16 if value % 16 == 0 else 17)
 
 
 _PLANNED: list[Planned] | None = None
@@ -90,9 +160,9 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any)
         kernel[grid](*arguments, **constants)
         return
     stages = {name: value for name, value in constants.items() if name != "num_stages"}
-    types = tuple(a.dtype if isinstance(a, Tensor) else a for a in arguments)
+    types = tuple(a.dtype if isinstance(a, Tensor) else _representative(a) for a in arguments)
     key = _key(kernel, arguments, stages)
-    _PLANNED.append(Planned(kernel, grid, types, tuple(constants.items()), key, arguments[0].device))
+    _PLANNED.append(Planned(kernel, types, tuple(constants.items()), key, Chip.of(arguments[0].device)))
 
 
 def output(*shape: int, **options: Any) -> Tensor:
