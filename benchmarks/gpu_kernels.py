@@ -2,6 +2,7 @@
 
 PYTHONPATH=src python3 benchmarks/gpu_kernels.py               everything
 PYTHONPATH=src python3 benchmarks/gpu_kernels.py stage1:bf16   errors, and one layer's tiles in one precision
+PYTHONPATH=src python3 benchmarks/gpu_kernels.py errors        errors alone
 """
 
 from __future__ import annotations
@@ -236,6 +237,8 @@ if __name__ == "__main__":
     check_nan()
     for wanted in sys.argv[1:] or ["norm", *(f"{name}:{precision}" for name in WORK for precision in ("tf32", "bf16"))]:
         name, _, precision = wanted.partition(":")
+        if name == "errors":
+            continue
         if name == "norm":
             for work in NORM_WORK:
                 tune_norm(*work)
