@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -49,10 +50,11 @@ def trial(name: str, size: Size, device: str, after: float) -> str:
             os.dup2(os.open(folder / "errors", os.O_WRONLY | os.O_CREAT), 2)
             try:
                 program(name, size, device, folder)
-            except fedhv.Interrupted:
+            except (fedhv.Interrupted, KeyboardInterrupt):
                 os._exit(130)
-            finally:
-                sys.stderr.flush()
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
             os._exit(0)
         while not (folder / "began").exists():
             time.sleep(0.01)
@@ -64,7 +66,7 @@ def trial(name: str, size: Size, device: str, after: float) -> str:
         began = time.perf_counter()
         _, status = os.waitpid(process, 0)
         seconds, code = time.perf_counter() - began, os.waitstatus_to_exitcode(status)
-        wrong = "" if code in (130, -signal.SIGINT) else f", exit {code}: {(folder / 'errors').read_text()[-300:]}"
+        wrong = "" if code == 130 else f", exit {code}: {(folder / 'errors').read_text()[-300:]}"
         return (
             f"{name:26s} {after:5.1f} s  {kernels:3d} kernels, {rounds:3d} rounds: ended after {seconds:.2f} s{wrong}"
         )

@@ -57,6 +57,8 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
     running: set[int] = set()
     try:
         for _ in range(count):
+            if stopping():
+                raise KeyboardInterrupt
             with warnings.catch_warnings():  # threads of this process, which a fork does not have, are not needed
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process = os.fork()
@@ -72,6 +74,7 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
         os.close(taken)
         for process in running:
             os.kill(process, signal.SIGKILL)
+        for process in running:  # all at once: a large process takes a while to end
             os.waitpid(process, 0)
 
 
