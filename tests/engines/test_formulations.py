@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
+from fedhv.engines.formulations.calls import StackedCalls
 
 CLIENTS, TIME, BATCH, INPUTS, HIDDEN = 3, 5, 4, 6, 8
 
@@ -207,3 +212,60 @@ def test_the_backends_of_attention_are_put_back():
 def test_a_model_without_such_layers_is_not_copied():
     model = nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2))
     assert with_mappable_layers(model) is model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_of_a_stack_is_torchs(dtype):
+    """Losses and gradients have the bits of torch's own rule for `vmap`; ignored examples count nothing."""
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(3, 5, 4, dtype=dtype), torch.randint(0, 4, (3, 5))
+    targets[1, 2] = -100
+
+    def losses_and_gradients():
+        x = outputs.clone().requires_grad_()
+        losses = torch.func.vmap(lambda x, y: F.cross_entropy(x, y, reduction="none"))(x, targets)
+        return losses.detach(), torch.autograd.grad((losses * torch.arange(5)).sum(), x)[0]
+
+    right = losses_and_gradients()
+    with StackedCalls(torch.device("cpu")):
+        got = losses_and_gradients()
+    assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
+    assert got[0][1, 2] == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"reduction": "sum"}, {"label_smoothing": 0.1}, {"weight": torch.arange(4.0), "reduction": "none"}]
+)
+def test_other_cross_entropies_are_left_to_torch(options):
+    outputs, classes = torch.randn(5, 4), torch.randint(0, 4, (5,))
+    for targets in (classes, F.one_hot(classes, 4).float()):
+        with StackedCalls(torch.device("cpu")):
+            got = F.cross_entropy(outputs, targets, **options)
+        assert torch.equal(got, F.cross_entropy(outputs, targets, **options))
+
+
+def test_a_stack_does_not_import_torchs_compiler():
+    """It takes seconds, in which a run does not begin and Ctrl-C is not noticed; only compiled rounds need it."""
+    code = """
+import sys
+sys.path.insert(0, "tests/engines")
+import torch
+from zoo import TINY, ZOO
+from fedhv import LocalTraining, Uniform
+from fedhv.engines.kernels.fusion import with_stacked_kernels
+from fedhv.engines.mappable import why_not_mappable
+from fedhv.engines.stacked import Stacked
+from fedhv.simulation.rounds import Plan, simulate
+for name in ("resnet", "mobilenet", "transformer"):
+    problem = ZOO[name].problem(TINY, [8] * 3, test=8)
+    assert why_not_mappable(problem, precision="bf16") is None
+    engine = Stacked(problem, precision="bf16")  # so that calls are replaced, as on a GPU
+    engine.client.network.module = with_stacked_kernels(engine.client.network.module)
+    *_, last = simulate(engine, Uniform(), Plan(rounds=1, participants=3, local=LocalTraining(2, 4, 0.02)))
+    assert engine.obstacle is None
+found = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+assert not found, found
+"""
+    path = os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")])
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "PYTHONPATH": path})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import time
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations.obstacles import is_obstacle
 
 WARM_UP = 2
@@ -121,9 +121,7 @@ class Recorder:
         index = self._device.index
         stream = _stream(torch.cuda.current_device() if index is None else index)
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream), warnings.catch_warnings():
-            # The first gradient in a process runs in a thread without a CUDA context; torch creates one and warns.
-            warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
+        with torch.cuda.stream(stream), quiet_first_gradient():
             for _ in range(WARM_UP):
                 with self._watching():
                     brief(**static)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from fedhv.engines.autocast import Bfloat16
+from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import reason
 from fedhv.problem.missing import rows
@@ -98,8 +99,11 @@ class _Some(Clients):
     complete = False
 
 
-def _no_trace(device: torch.device) -> AbstractContextManager[None]:
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+@contextmanager
+def _no_trace(device: torch.device) -> Iterator[None]:
+    """Leave random generators as they are, and be silent."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), quiet_first_gradient():
+        yield
 
 
 @contextmanager

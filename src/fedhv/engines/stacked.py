@@ -30,6 +30,7 @@ from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.base import Engine
 from fedhv.engines.cohort_losses import EXAMPLES, CohortLosses, round_up
 from fedhv.engines.compiled import Compiled
+from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
@@ -408,7 +409,8 @@ class Stacked(Engine):
         from fedhv.engines.kernels import starting
 
         self._ready = True
-        with suppress(Exception), starting.planning() as planned:  # an error shows again in the computation itself
+        # An error shows again in the computation itself.
+        with suppress(Exception), quiet_first_gradient(), starting.planning() as planned:
             n, b = sum(len(call.cohort) for call in calls), calls[0].cohort.local.batch_size
             n = min(n, self.most.size)
             first = torch.zeros(n * b, dtype=torch.int64, device=self.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedhv.engines.operator import operator
 from fedhv.problem.counter import GAMMA, kept, signed
 from fedhv.problem.dropout import FAST, keep_bound
 
@@ -19,7 +20,7 @@ DEVICES = {"cpu"}
 """The types of devices for which the operator is defined."""
 
 
-@torch.library.custom_op("fedhv::dropout_factor", mutates_args=(), device_types="cpu")
+@operator("dropout_factor", devices="CPU")
 def dropout_factor(keys: Tensor, first: int, shape: list[int], bound: int, scale: float) -> Tensor:
     """n × shape, float32: `scale` where an element is kept, else 0."""
     return kept([key + first for key in keys.tolist()], 0, shape, bound, scale)

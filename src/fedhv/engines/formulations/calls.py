@@ -2,6 +2,7 @@
 
 - Attention without a mask in bfloat16: torch's backward pass receives gradients of another type under `vmap`.
 - Linear layers: torch copies their weights and gradients into other orders.
+- Cross-entropy: torch's rule under `vmap` imports a library for symbolic mathematics, which takes seconds.
 - `torch.tensor(0.0, device="cuda")` copies a number from the host, which a CUDA graph cannot record.
 """
 
@@ -41,6 +42,8 @@ class StackedCalls(TorchFunctionMode):
             return _attention(torch.get_autocast_dtype(self._device), *args, **kwargs)
         if func is F.linear:
             return linear(*args, **kwargs)
+        if func is F.cross_entropy:
+            return _cross_entropy(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor) and self._device == "cuda":
             return _constant(func, *args, **kwargs)
         return func(*args, **kwargs)
@@ -64,6 +67,25 @@ def _attention(
     query, key, value = (each.to(low) for each in (query, key, value))
     weights, value = attention_weights(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     return F.dropout(weights, dropout_p).to(low) @ value if dropout_p else weights.to(low) @ value
+
+
+def _cross_entropy(
+    outputs: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """−log softmax at the target's class for every example; other kinds of cross-entropy are left to torch."""
+    plain = weight is None and size_average is None and reduce is None and reduction == "none" and not label_smoothing
+    if not plain or outputs.dim() != 2 or targets.is_floating_point():
+        return F.cross_entropy(outputs, targets, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    counts = targets != ignore_index
+    found = F.log_softmax(outputs, dim=1).gather(1, targets.where(counts, 0)[:, None]).squeeze(1)
+    return torch.where(counts, -found, 0.0)
 
 
 def _constant(func: Callable[..., Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:

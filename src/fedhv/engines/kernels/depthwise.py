@@ -10,9 +10,10 @@ from torch import Tensor
 
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.mapping import alone, mapped
+from fedhv.engines.operator import operator
 
 
-@torch.library.custom_op("fedhv::depthwise", mutates_args=())
+@operator("depthwise")
 def _depthwise(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, dilation: int) -> Tensor:
     geometry = Geometry(stride, padding, dilation=dilation)
     if x.device.type == "cuda":
@@ -34,7 +35,7 @@ def _(x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, dila
     return y.permute(0, 1, 4, 2, 3)
 
 
-@torch.library.custom_op("fedhv::depthwise_backward", mutates_args=())
+@operator("depthwise_backward")
 def _depthwise_backward(
     g: Tensor, x: Tensor, taps: Tensor, bias: bool, needs_input: bool, stride: int, padding: int, dilation: int
 ) -> tuple[Tensor, Tensor, Tensor]:

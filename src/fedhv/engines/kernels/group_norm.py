@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from fedhv.engines.kernels.mapping import alone, mapped
+from fedhv.engines.operator import operator
 
 
-@torch.library.custom_op("fedhv::normalise", mutates_args=())
+@operator("normalise")
 def _normalise(
     x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,7 +32,7 @@ def _(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: boo
     return _like(x), mean, torch.empty_like(mean)
 
 
-@torch.library.custom_op("fedhv::normalise_backward", mutates_args=())
+@operator("normalise_backward")
 def _normalise_backward(
     g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

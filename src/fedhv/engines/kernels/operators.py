@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.mapping import alone, mapped
+from fedhv.engines.operator import operator
 
 
-@torch.library.custom_op("fedhv::as_taps", mutates_args=())
+@operator("as_taps")
 def _as_taps(w: Tensor, short: bool) -> Tensor:
     dtype = torch.bfloat16 if short else torch.float32
     if w.device.type == "cuda":
@@ -42,7 +43,7 @@ def _(info: Any, in_dims: tuple[int | None, None], w: Tensor, short: bool) -> tu
     return _as_taps(w.movedim(dim, 0).flatten(0, 1), short).unflatten(0, (info.batch_size, -1)), 0
 
 
-@torch.library.custom_op("fedhv::convolve", mutates_args=())
+@operator("convolve")
 def _convolve(
     x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, places: bool
 ) -> tuple[Tensor, Tensor]:
@@ -76,7 +77,7 @@ def _(
     return y.permute(0, 1, 4, 2, 3), which
 
 
-@torch.library.custom_op("fedhv::convolve_backward", mutates_args=())
+@operator("convolve_backward")
 def _convolve_backward(
     g: Tensor, which: Tensor, x: Tensor, taps: Tensor,
     bias: bool, needs_input: bool, stride: int, padding: int, pool: int,
@@ -161,8 +162,7 @@ class Convolve(torch.autograd.Function):
         dx, dw, db = _convolve_backward(
             g, which, x, taps, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
         )
-        dx = dx.to(x.dtype) if needs_input else None
-        return dx, dw, None, db if ctx.bias else None, None, None
+        return dx.to(x.dtype) if needs_input else None, dw, None, db if ctx.bias else None, None, None
 
     @staticmethod
     def vmap(

@@ -48,11 +48,13 @@ class Chip:
         number: Its number.
         target: Its architecture, for Triton.
         shared_memory: The bytes of shared memory that a program may have.
+        launcher: Triton's class for what starts a kernel, which a C compiler makes for every list of arguments.
     """
 
     number: int
     target: Any
     shared_memory: int
+    launcher: Any
 
     @classmethod
     def of(cls, device: torch.device) -> Chip:
@@ -63,7 +65,7 @@ class Chip:
         room = getattr(properties, "shared_memory_per_block_optin", 0) or 232_448
         target = triton_driver.active.get_current_target()
         _identify_compiler(target)
-        return cls(number, target, room)
+        return cls(number, target, room, triton_driver.active.launcher_cls)
 
     # What Triton asks of a driver while it compiles. A forked process must not use CUDA, so there a chip is the driver.
 
@@ -106,16 +108,17 @@ class Planned:
         self._compile()
 
     def compile_elsewhere(self) -> None:
-        """The same in a forked process."""
+        """The same in a forked process, and what starts it."""
         triton_driver.set_active(self.chip)
-        self._compile()
+        made = self._compile()
+        self.chip.launcher(made.src, made.metadata)
 
-    def _compile(self) -> None:
+    def _compile(self) -> Any:
         constants = dict(self.constants)
         while True:
             made = self.kernel.warmup(*self.arguments, grid=(1,), **constants)
             if made.metadata.shared <= self.chip.shared_memory or constants.get("num_stages", 1) <= 1:
-                return
+                return made
             constants["num_stages"] -= 1
             _AHEAD[self.key] = constants["num_stages"]
 
