@@ -60,6 +60,12 @@ def tensors(n: int, B: int, C: int, side: int, O: int, k: int, bias: bool) -> tu
     return x, w, torch.randn(n, O, device="cuda") if bias else None
 
 
+def as_taps(w: Tensor, bf16: bool | None = None) -> Tensor:
+    """Weights n × O × C × KH × KW as the kernels take them."""
+    taps = w.permute(0, 3, 4, 1, 2).contiguous()
+    return taps if bf16 is None else taps.to(torch.bfloat16 if bf16 else torch.float32)
+
+
 def error(got: Tensor, expected: Tensor) -> float:
     """The relative error in the norm."""
     return float((got.double() - expected.detach()).norm() / expected.detach().norm())
@@ -86,7 +92,7 @@ def check() -> None:
         x, w, b = tensors(n, B, C, side, O, k, bias)
         wide = [t.double().requires_grad_() for t in (x, w, b) if t is not None]
         for bf16 in (False, True):
-            taps = launch.as_taps(w, torch.bfloat16 if bf16 else torch.float32)
+            taps = as_taps(w, bf16)
             y, which = launch.forward(x, taps, b, geometry, True)
             full = exact(wide[0], wide[1], wide[2] if bias else None, geometry)
             pooled = geometry.pool == 2
@@ -94,8 +100,8 @@ def check() -> None:
             g = torch.randn_like(y)
             gradients = torch.autograd.grad(chosen(full, which) if pooled else full, wide, g.double())
             gy = g.permute(0, 1, 3, 4, 2).contiguous()
-            dx, dw, db = launch.backward(gy.to(y.dtype), which, x, taps, bias, True, geometry)
-            errors = [error(y, expected), error(dx, gradients[0]), error(dw, gradients[1])]
+            dx, dtaps, db = launch.backward(gy.to(y.dtype), which, x, taps, bias, True, geometry)
+            errors = [error(y, expected), error(dx, gradients[0]), error(dtaps, as_taps(gradients[1]))]
             errors += [error(db, gradients[2])] if bias else []
             print("bf16" if bf16 else "tf32", (n, B, C, side, O, k), geometry, [f"{e:.1e}" for e in errors], flush=True)
 
@@ -122,7 +128,7 @@ def check_nan() -> None:
     geometry, groups = Geometry(1, 1, 2), 4
     x, w, b = tensors(2, 3, 64, 8, 64, 3, True)
     x[1, 2, 5, 3, 3] = torch.nan
-    y, _ = launch.forward(x, launch.as_taps(w, torch.float32), b, geometry, True)
+    y, _ = launch.forward(x, as_taps(w, False), b, geometry, True)
     expected = F.max_pool2d(exact(x, w, b, geometry).flatten(0, 1), 2).relu().view_as(y)
     normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, True)
     normal = F.group_norm(x[1], groups).relu()
@@ -182,7 +188,7 @@ def tune(name: str, bf16: bool) -> None:
     n, B, C, side, O, k, geometry, bias = WORK[name]
     x, w, b = tensors(n, B, C, side, O, k, bias)
     x = x.bfloat16() if bf16 and C > 3 else x
-    taps = launch.as_taps(w, torch.bfloat16 if bf16 else torch.float32)
+    taps = as_taps(w, bf16)
     y, which = launch.forward(x, taps, b, geometry, True)
     g = torch.randn_like(y).permute(0, 1, 3, 4, 2).contiguous()
     label = f"{name} {'bf16' if bf16 else 'tf32'}"

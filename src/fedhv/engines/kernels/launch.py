@@ -12,7 +12,6 @@ from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.engines.kernels.starting import launch, output, output_like, start
-from fedhv.engines.kernels.transposition import taps_kernel, weights_kernel
 from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
 
 FLAT_BYTES = 256
@@ -26,30 +25,6 @@ BLOCK = 4096
 
 PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
-
-
-def as_taps(w: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights n × O × C × KH × KW as the kernels take them: n × KH × KW × O × C in this precision."""
-    n, O, C, KH, KW = w.shape
-    rows, K = O * C, KH * KW
-    taps = output(n, KH, KW, O, C, device=w.device, dtype=dtype)
-    if K == 1 or not w[0].is_contiguous():
-        return taps.copy_(w.permute(0, 3, 4, 1, 2))
-    tiles = _transposed_tiles(K)
-    start(taps_kernel, (-(-rows // tiles["BR"]), n), w, taps, w.stride(0), rows, K=K, **tiles)
-    return taps
-
-
-def as_weights(parts: Tensor) -> Tensor:
-    """The sum of parts, n × parts × KH × KW × O × C, as weights n × O × C × KH × KW."""
-    n, count, KH, KW, O, C = parts.shape
-    rows, K = O * C, KH * KW
-    if K == 1:
-        return _summed(parts).view(n, O, C, 1, 1)
-    dw = output(n, O, C, KH, KW, device=parts.device)
-    tiles = _transposed_tiles(K)
-    start(weights_kernel, (-(-rows // tiles["BR"]), n), parts, dw, rows, count, K=K, **tiles)
-    return dw
 
 
 def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, places: bool) -> tuple[Tensor, Tensor]:
@@ -85,7 +60,7 @@ def is_flat(taps: Tensor) -> bool:
 def backward(
     g: Tensor, which: Tensor, x: Tensor, taps: Tensor, bias: bool, needs_input: bool, geometry: Geometry
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dx like x (empty where none is needed), dw, n × O × C × KH × KW, and db, n × O (empty without a bias).
+    """dx like x (empty where none is needed), dtaps like taps in float32, and db, n × O (empty without a bias).
 
     g is n × B × PH × PW × O, contiguous.
     """
@@ -158,7 +133,7 @@ def input_gradient(g: Factor, taps: Tensor, size: tuple[int, int], geometry: Geo
 def weight_gradient(
     g: Factor, x: Factor, kernel: tuple[int, int], bias: bool, geometry: Geometry
 ) -> tuple[Tensor, Tensor]:
-    """dw, n × O × C × KH × KW, and db, n × O, from the gradient before pooling and images n × B × H × W × C."""
+    """dtaps, n × KH × KW × O × C, and db, n × O, from the gradient before pooling and images n × B × H × W × C."""
     (full, largest_g), (images, largest_x) = g, x
     n, B, OH, OW, O = full.shape
     H, W, C = images.shape[2:]
@@ -175,7 +150,7 @@ def weight_gradient(
         C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=geometry.stride, PADDING=geometry.padding,
         BIAS=bias, HALVES=largest_g is not None, **tiles,
     )  # fmt: skip
-    return as_weights(dw), _summed(db)
+    return _summed(dw), _summed(db)
 
 
 def _column_gradient(
@@ -200,7 +175,7 @@ def _column_gradient(
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
         BIAS=bias, MODE=mode, **tiles,
     )  # fmt: skip
-    return as_weights(dw), _summed(db)
+    return _summed(dw), _summed(db)
 
 
 def _splits(outputs: int, positions: int, tile: int) -> tuple[int, int]:
@@ -345,12 +320,6 @@ def _group_tiles(channels: int, positions: int) -> dict[str, int]:
     large = positions >= 1024
     BP = min(triton.next_power_of_2(positions), max(1, (8192 if large else 4096) // BC))
     return {"BP": BP, "BC": BC, "num_warps": 16 if large else 8 if positions >= 256 else 4}
-
-
-def _transposed_tiles(columns: int) -> dict[str, int]:
-    """Rows and columns of a program that transposes."""
-    BK = triton.next_power_of_2(columns)
-    return {"BK": BK, "BR": max(1, 4096 // BK), "num_warps": 4}
 
 
 def _channel_tiles(channels: int) -> dict[str, int]:

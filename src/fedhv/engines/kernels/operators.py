@@ -2,7 +2,7 @@
 
 On a GPU they launch the Triton kernels; on a CPU they loop over the clients with torch's own convolution, which is
 what the tests compare with. Weights come as `taps`, n × KH × KW × O × C, in the precision of the products: made once
-in the order in which the kernels read them, for the way there and back. Their gradients are in the weights' own order.
+in the order in which the kernels read them, for the way there and back.
 """
 
 from __future__ import annotations
@@ -16,31 +16,6 @@ from torch import Tensor
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.mapping import alone, mapped
 from fedhv.engines.operator import operator
-
-
-@operator("as_taps")
-def _as_taps(w: Tensor, short: bool) -> Tensor:
-    dtype = torch.bfloat16 if short else torch.float32
-    if w.device.type == "cuda":
-        from fedhv.engines.kernels import launch
-
-        return launch.as_taps(w, dtype)
-    taps = torch.empty(*w.shape[:1], *w.shape[3:], *w.shape[1:3], dtype=dtype, device=w.device)
-    return taps.copy_(w.permute(0, 3, 4, 1, 2))
-
-
-@_as_taps.register_fake
-def _(w: Tensor, short: bool) -> Tensor:
-    dtype = torch.bfloat16 if short else torch.float32
-    return torch.empty(*w.shape[:1], *w.shape[3:], *w.shape[1:3], dtype=dtype, device=w.device)
-
-
-@_as_taps.register_vmap
-def _(info: Any, in_dims: tuple[int | None, None], w: Tensor, short: bool) -> tuple[Tensor, int | None]:
-    dim = in_dims[0]
-    if dim is None:
-        return _as_taps(w, short), None
-    return _as_taps(w.movedim(dim, 0).flatten(0, 1), short).unflatten(0, (info.batch_size, -1)), 0
 
 
 @operator("convolve")
@@ -102,9 +77,9 @@ def _convolve_backward(
     dx = (
         torch.stack([p[0].permute(0, 2, 3, 1) for p in parts]).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
     )
-    dw = torch.stack([p[1] for p in parts]).contiguous()
+    dtaps = torch.stack([p[1].permute(2, 3, 0, 1) for p in parts])
     db = torch.stack([p[2] for p in parts]) if bias else g.new_empty(n, 0)
-    return dx, dw, db
+    return dx, dtaps, db
 
 
 @_convolve_backward.register_fake
@@ -114,10 +89,9 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     n, B, C, H, W = x.shape
     dx = g.new_empty(n, B, H, W, C).permute(0, 1, 4, 2, 3) if needs_input else g.new_empty(0)
-    KH, KW, O = taps.shape[1:4]
     return (
         dx,
-        taps.new_empty(n, O, C, KH, KW, dtype=torch.float32),
+        taps.new_empty(taps.shape, dtype=torch.float32),
         taps.new_empty(n, taps.shape[3] if bias else 0, dtype=torch.float32),
     )
 
@@ -159,9 +133,10 @@ class Convolve(torch.autograd.Function):
         """The gradients of x (where it needs one), w and b."""
         x, taps, which = ctx.saved_tensors
         geometry, needs_input = ctx.geometry, ctx.needs_input_grad[0]
-        dx, dw, db = _convolve_backward(
+        dx, dtaps, db = _convolve_backward(
             g, which, x, taps, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
         )
+        dw = dtaps.permute(0, 3, 4, 1, 2)
         return dx.to(x.dtype) if needs_input else None, dw, None, db if ctx.bias else None, None, None
 
     @staticmethod
@@ -179,6 +154,8 @@ class Convolve(torch.autograd.Function):
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
     """One client's convolution of images B × C × H × W."""
     bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
-    taps = _as_taps(w.detach()[None], bf16)
-    y, _ = Convolve.apply(x[None], w[None], taps, None if b is None else b[None], geometry, torch.is_grad_enabled())
+    taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32).contiguous()
+    y, _ = Convolve.apply(
+        x[None], w[None], taps[None], None if b is None else b[None], geometry, torch.is_grad_enabled()
+    )
     return alone(y)
