@@ -133,6 +133,8 @@ def check(name: str, precision: str, compiled: bool, lines: list[str]) -> None:
         whole = play(engine, setting, jobs, ROUNDS)
         again = {job: states[-1].model for job, states in play(engine, setting, jobs, ROUNDS).items()}
         say(f"{label}: {len(jobs)} runs in one stack, twice, bit for bit: {same(whole, again)}")
+        for note in engine.notes:  # a stack that is computed in portions has other bits
+            say(f"  {note}")
     resumed = resumed_elsewhere(name, precision, compiled, whole)
     say(f"{label}: resumed after round {START} by another process = uninterrupted, bit for bit: {same(whole, resumed)}")
     if compiled or precision != "float32":
