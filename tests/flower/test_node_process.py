@@ -13,7 +13,6 @@ import pytest
 from fedhv.flower import superexec
 from fedhv.support.errors import InputError
 
-
 PROGRAM = """
 import json, sys
 from fedhv.flower import client_app
