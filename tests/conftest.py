@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from waiting import HANG
 import fedhv
 from fedhv.cli import main
 from fedhv.report.watch import LiveStudy, PageServer
+from fedhv.support.collection import only_new_objects
 from fedhv.support.pool import Pool
 from fedhv.support.signals import SIGNALS
 
@@ -47,8 +47,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
-def pytest_collection_finish():
-    gc.freeze()  # modules and tests stay: collections of garbage need not look through a million objects
+@pytest.fixture(scope="session", autouse=True)
+def old_objects_are_passed_over():
+    """Modules and tests stay: collections of garbage need not look through a million objects."""
+    with only_new_objects():  # not gc.freeze: every run would count the million
+        yield
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ def small_study(module, tmp_path_factory):
     study, place = module("rules_study"), tmp_path_factory.mktemp("rules")
     command = ["rules_study.py", "run", "digits", "--seeds", "0,1", "--out", str(place / "study"), "--quiet"]
     command += ["--device", "cpu", "--engine", "sequential", "--jobs", "1", "--archive", str(place / "study.tar.xz")]
-    for change in ("training.rounds=2", "training.local_steps=1", "federation.participants=2", "calibration.rounds=2"):
+    federation = ("federation.participants=2", "federation.samples_per_client=40")
+    for change in ("training.rounds=2", "training.local_steps=1", *federation, "calibration.rounds=2"):
         command += ["--set", change]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "TRIALS", 2)

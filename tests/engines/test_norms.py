@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -81,6 +82,7 @@ def floats(module):
     return {name: value.clone() for name, value in module.state_dict().items() if value.is_floating_point()}
 
 
+@cache
 def textbook_average(by_examples):
     whole, server = problem("average"), made()
     models = []
@@ -101,6 +103,7 @@ def textbook_average(by_examples):
     return models
 
 
+@cache
 def textbook_fedbn():
     """Algorithm 1 of Li et al. 2021: every client's own BatchNorm layers, everything else averaged."""
     whole, server = problem("local"), made()
@@ -163,7 +166,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_the_same_on_every_engine(name, norm):
     local = replace(PLAN.local, momentum=0.0 if name == "scaffold" else 0.5, clip=None if name == "scaffold" else 2.0)
-    plan = replace(PLAN, rounds=3, local=local)
+    plan = replace(PLAN, rounds=2, local=local)  # in the second some go on with what they keep, others begin
     sequential, parallel, stacked = (played(engine, METHODS[name], norm, plan)[0] for engine in ENGINES)
     for one, two, three in zip(sequential, parallel, stacked, strict=True):
         assert torch.equal(one.state.model, two.state.model)

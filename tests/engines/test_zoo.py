@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -27,12 +29,14 @@ names = pytest.mark.parametrize(
 
 
 @names
-@pytest.mark.parametrize("method", [Uniform(), FSMGDA()], ids=lambda method: method.label)
-def test_a_stack_of_every_architecture_moves_as_a_loop_does(name, method):
+@pytest.mark.parametrize(
+    ("method", "plan"), [(Uniform(), PLAN), (FSMGDA(), replace(PLAN, rounds=1))], ids=["uniform", "fsmgda"]
+)
+def test_a_stack_of_every_architecture_moves_as_a_loop_does(name, method, plan):
     problem = ZOO[name].problem(TINY, CLIENTS, test=6)
     stack = Stacked(problem)
-    start = initial_state(stack, method, PLAN.seed).model
-    for one, other in zip(simulate(Sequential(problem), method, PLAN), simulate(stack, method, PLAN), strict=True):
+    start = initial_state(stack, method, plan.seed).model
+    for one, other in zip(simulate(Sequential(problem), method, plan), simulate(stack, method, plan), strict=True):
         # Relative to how far the run has moved: θ itself is much longer.
         assert (other.state.model - one.state.model).norm() < 1e-4 * (one.state.model - start).norm()
         assert other.weights == pytest.approx(one.weights, abs=1e-4)

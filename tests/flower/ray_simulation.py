@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from flwr.simulation import run_simulation
-
 from fedhv.flower import client_app
 from fedhv.methods import FedHV
 from fedhv.runs.config import load_setting
@@ -29,6 +27,7 @@ def load(context):
 
 if __name__ == "__main__":
     from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation  # Flower's databases and web server: seconds, and only needed here
 
     from fedhv.flower.server import serve
 

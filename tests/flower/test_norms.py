@@ -23,7 +23,7 @@ METHODS = {
     "fedprox": FedProx(mu=0.5),
 }
 OVERRIDE = [
-    "training.rounds=4",
+    "training.rounds=3",
     "training.batch_size=6",
     "training.local_steps=3",
     "training.momentum=0.5",
@@ -49,7 +49,7 @@ def grid(load) -> LocalGrid:
 @pytest.mark.parametrize("name", METHODS)
 def test_nodes_give_the_simulators_model_in_every_round(name, norm):
     whole, method = problem(norm), METHODS[name]
-    plan = Plan(4, 3, LocalTraining(3, 6, method.local_lr, 0.5), seed=3)
+    plan = Plan(3, 3, LocalTraining(3, 6, method.local_lr, 0.5), seed=3)
     with Sequential(whole) as engine:
         expected = list(simulate(engine, method, plan))
     strategy = Strategy(method, whole, override=OVERRIDE, seed=3, patience=PATIENCE)
@@ -60,7 +60,7 @@ def test_nodes_give_the_simulators_model_in_every_round(name, norm):
             seen.append(torch.from_numpy(arrays["model"].numpy()))
 
     strategy.start(grid(lambda context: whole), evaluate_fn=watch)
-    assert len(seen) == 4
+    assert len(seen) == 3
     for round, model in zip(expected, seen, strict=True):
         torch.testing.assert_close(model, round.state.model, **CLOSE)
 
@@ -87,7 +87,7 @@ def test_nodes_that_hold_their_own_examples_alone_keep_their_own_layers():
     strategy = Strategy(method, server, override=OVERRIDE, seed=3, patience=PATIENCE)
     nodes = grid(load)
     strategy.start(nodes)
-    plan = Plan(4, 3, LocalTraining(3, 6, method.local_lr, 0.5), seed=3)
+    plan = Plan(3, 3, LocalTraining(3, 6, method.local_lr, 0.5), seed=3)
     with Sequential(problem("local")) as engine:
         expected = list(simulate(engine, method, plan))
     torch.testing.assert_close(strategy.execution.state.model, expected[-1].state.model, **CLOSE)

@@ -286,7 +286,7 @@ def test_the_first_weights_are_uniform_where_they_precede_the_round(name, random
 
 @pytest.mark.parametrize("name", METHODS)
 def test_training_lowers_the_loss(name, random_problem):
-    history = rounds(random_problem, METHODS[name](), rounds=30, participants=5)
+    history = rounds(random_problem, METHODS[name](), rounds=20, participants=5)
     assert history[-1].evaluation.mean_loss < history[0].evaluation.mean_loss - 0.1
 
 

@@ -64,7 +64,8 @@ def test_test_images_show_digits_that_training_never_saw(benchmark):
     assert not any(image.numpy().tobytes() in seen for image in benchmark.test.inputs)
 
 
-OPTIONS = {"rounds": 40, "engine": "sequential", "override": ["evaluation.every=0", "federation.participants=3"]}
+SHORT = ["evaluation.every=0", "federation.participants=3", "calibration.rounds=2"]
+OPTIONS = {"rounds": 40, "engine": "sequential", "override": SHORT}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 from observers import Watch
@@ -54,11 +55,23 @@ def play(method, folder, observer=None, resume=False, rounds=6):
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The folder of an uninterrupted run of a method. Several tests hold theirs against it, and none changes it."""
+
+    @cache
+    def folder(method):
+        path = tmp_path_factory.mktemp("whole")
+        play(method, path)
+        return path
+
+    return folder
+
+
 @pytest.mark.parametrize("after", [1, 4])
 @pytest.mark.parametrize("name", METHODS)
-def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(name, after, tmp_path):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(METHODS[name], whole)
+def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(name, after, tmp_path, uninterrupted):
+    whole, broken = uninterrupted(METHODS[name]), tmp_path / "broken"
     with pytest.raises(Interrupted, match=f"Stopped after round {after} of 6; the run in .* can be resumed"):
         play(METHODS[name], broken, Watch(after))
     assert not (broken / "summary.json").exists()
@@ -70,9 +83,8 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(name, after, t
     assert [record["round"] for record in result.history] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_run_may_be_interrupted_after_every_round(tmp_path):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(METHODS["fedhv"], whole)
+def test_a_run_may_be_interrupted_after_every_round(tmp_path, uninterrupted):
+    whole, broken = uninterrupted(METHODS["fedhv"]), tmp_path / "broken"
     for after in range(1, 6):
         with pytest.raises(Interrupted):
             play(METHODS["fedhv"], broken, Watch(after), resume=True)
@@ -81,9 +93,8 @@ def test_a_run_may_be_interrupted_after_every_round(tmp_path):
 
 
 @pytest.mark.parametrize("label", ["calibration seed 0", "calibration seed 1", "fedhv seed 3"])
-def test_a_run_may_be_interrupted_while_it_calibrates(label, tmp_path):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(FedHV(), whole)
+def test_a_run_may_be_interrupted_while_it_calibrates(label, tmp_path, uninterrupted):
+    whole, broken = uninterrupted(FedHV()), tmp_path / "broken"
     with pytest.raises(Interrupted):
         play(FedHV(), broken, Watch(2, label))
     play(FedHV(), broken, resume=True)
@@ -103,9 +114,10 @@ def test_a_finished_calibration_is_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize("between", [0.0, 1000.0])
-def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(between, tmp_path, monkeypatch):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(METHODS["fedhv"], whole)
+def test_a_crash_costs_what_came_after_the_last_checkpoint_and_nothing_else(
+    between, tmp_path, monkeypatch, uninterrupted
+):
+    whole, broken = uninterrupted(METHODS["fedhv"]), tmp_path / "broken"
     monkeypatch.setattr(fedhv.runs.saving, "SECONDS_BETWEEN_CHECKPOINTS", between)
     with pytest.raises(ZeroDivisionError):
         play(METHODS["fedhv"], broken, Watch(4, error=ZeroDivisionError))
@@ -142,9 +154,8 @@ def test_checkpoints_of_a_large_model_take_a_small_share_of_the_time(costs, ever
     assert rounds == saved
 
 
-def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_path, monkeypatch):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(METHODS["uniform"], whole)
+def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_path, uninterrupted):
+    whole, broken = uninterrupted(METHODS["uniform"]), tmp_path / "broken"
     with pytest.raises(Interrupted):
         play(METHODS["uniform"], broken, Watch(2))
     lines = (whole / HISTORY).read_bytes().split(b"\n")
@@ -153,9 +164,8 @@ def test_history_lines_after_the_checkpoint_and_a_cut_one_are_written_anew(tmp_p
     assert contents(broken) == contents(whole)
 
 
-def test_a_corrupt_newest_checkpoint_costs_a_round_and_is_said(tmp_path, monkeypatch):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    play(METHODS["fedcmoo"], whole)
+def test_a_corrupt_newest_checkpoint_costs_a_round_and_is_said(tmp_path, monkeypatch, uninterrupted):
+    whole, broken = uninterrupted(METHODS["fedcmoo"]), tmp_path / "broken"
     save_every_round(monkeypatch)
     with pytest.raises(Interrupted):
         play(METHODS["fedcmoo"], broken, Watch(4))

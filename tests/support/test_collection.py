@@ -6,12 +6,14 @@ import gc
 
 import pytest
 
+from fedhv.support import collection
 from fedhv.support.collection import only_new_objects
 
 
 @pytest.fixture
-def thawed():
+def thawed(monkeypatch):
     """No object is frozen before and after."""
+    monkeypatch.setattr(collection, "_frozen", False)  # all tests run in only_new_objects
     before = gc.get_freeze_count()
     gc.unfreeze()
     yield
@@ -24,6 +26,25 @@ def test_old_objects_are_passed_over_until_the_end(thawed):
     with only_new_objects():
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_within_itself_it_does_nothing_and_counts_nothing(thawed, monkeypatch):
+    with only_new_objects():
+        before = gc.get_freeze_count()
+        with monkeypatch.context() as patch:
+            patch.setattr(gc, "get_freeze_count", lambda: pytest.fail("a million objects were counted"))
+            with only_new_objects():
+                pass
+        assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_after_an_error_it_begins_anew(thawed):
+    with pytest.raises(ValueError, match="inside"), only_new_objects():
+        raise ValueError("inside")
+    assert gc.get_freeze_count() == 0
+    with only_new_objects():
+        assert gc.get_freeze_count() > 0
 
 
 def test_what_a_program_has_frozen_stays_frozen(thawed):

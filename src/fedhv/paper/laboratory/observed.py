@@ -66,15 +66,17 @@ def observe_horizons(
     ends = np.repeat(np.array(horizons), runs)
     for moment in ensemble.simulate([s for s, _ in every], [t for _, t in every], seed=seed):
         rows = len(moment.models)
-        running = ends[:rows] > moment.round
-        total[:rows] += np.where(running, moment.squared_gradients, 0)
-        np.minimum(least[:rows], (reference - moment.losses).min(axis=1), out=least[:rows])
+        ending = ends[rows - 1] == moment.round  # the shortest horizon; elsewhere every row counts
+        running = ends[:rows] > moment.round if ending else None
+        total[:rows] += moment.squared_gradients if running is None else np.where(running, moment.squared_gradients, 0)
+        slack = np.minimum.reduce(reference - moment.losses, axis=1)
+        np.minimum(least[:rows], slack, out=least[:rows])
         if moment.reports is not moment.losses:
-            errors = ((moment.reports - moment.losses) ** 2).max(axis=1)
-            errors = np.where(running, errors, 0).reshape(-1, runs)
+            errors = np.maximum.reduce((moment.reports - moment.losses) ** 2, axis=1)
+            errors = (errors if running is None else np.where(running, errors, 0)).reshape(-1, runs)
             means = errors.mean(axis=1)
             summed[: len(means)] += means
-            for i in np.flatnonzero(means > worst[: len(means)]):
+            for i in (means > worst[: len(means)]).nonzero()[0]:
                 worst[i], unsure[i] = means[i], _standard_error(errors[i])
     return [
         Observed(
