@@ -46,9 +46,8 @@ demo: $(VENV)/.runtime
 # The tests start many processes, which read compiled modules even where the environment says not to write them.
 test test-slow coverage: export PYTHONDONTWRITEBYTECODE =
 
-# Three processes for two cores: a test often waits, for a disk, a browser or a process that it has started.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m slow
