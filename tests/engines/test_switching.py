@@ -138,6 +138,16 @@ def test_kernels_are_compiled_by_other_processes_and_loaded_here(tmp_path, two_c
     await_threads([], lambda: True)
 
 
+def test_without_room_for_processes_kernels_are_compiled_here(tmp_path, two_cores, monkeypatch):
+    def full():
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", full)
+    kernels = [Kernel(tmp_path, number) for number in range(3)]
+    compile_all(kernels)
+    assert all(kernel.compiled_by == [os.getpid()] for kernel in kernels)
+
+
 def test_errors_of_compilations_wait(tmp_path, two_cores):
     """They come again where the kernel is started."""
 

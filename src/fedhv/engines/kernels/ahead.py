@@ -61,7 +61,10 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
                 raise KeyboardInterrupt
             with warnings.catch_warnings():  # threads of this process, which a fork does not have, are not needed
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process = os.fork()
+                try:
+                    process = os.fork()
+                except OSError:  # no room for another one: those that run take all kernels, or threads do
+                    break
             if process == 0:
                 _take(kernels, taken)
             running.add(process)
