@@ -153,7 +153,8 @@ def test_an_evaluation_has_metrics_of_the_whole_test_set_whatever_the_chunk():
         engine.chunk.size = 7
         parts = engine.evaluate(theta)
         outputs = engine.client.network(theta, problem.test.inputs, training=False)
-    assert [task.metrics for task in whole.tasks] == [task.metrics for task in parts.tasks]
+    for task, other in zip(whole.tasks, parts.tasks, strict=True):  # outputs of other chunks may round differently
+        assert task.metrics == pytest.approx(other.metrics, rel=1e-6)
     mask = problem.test.labelled[1]
     error = (outputs[1][mask, 0] - problem.test.targets[1][mask]).square().mean().sqrt()
     assert whole.tasks[1].metrics["rmse"] == pytest.approx(error.item(), rel=1e-5)
