@@ -86,6 +86,11 @@ def chosen(full: Tensor, which: Tensor) -> Tensor:
     return torch.where(place < 4, windows.gather(-1, place.clamp(max=3)), 0.0).squeeze(-1)
 
 
+def factors(x: Tensor, taps: Tensor, images: Tensor, weights: Tensor, largest: Tensor) -> tuple[Tensor, ...]:
+    """What the way back takes: halves where the forward pass made them."""
+    return (images.permute(0, 1, 4, 2, 3), weights, largest) if largest.numel() else (x, taps, largest)
+
+
 def check() -> None:
     """Compare with torch in double precision; gradients on the kernel's choice among nearly equal maxima."""
     for n, B, C, side, O, k, geometry, bias in CASES:
@@ -93,14 +98,14 @@ def check() -> None:
         wide = [t.double().requires_grad_() for t in (x, w, b) if t is not None]
         for bf16 in (False, True):
             taps = as_taps(w, bf16)
-            y, which = launch.forward(x, taps, b, geometry, True)
+            y, which, *halves = launch.forward(x, taps, b, geometry, True)
             full = exact(wide[0], wide[1], wide[2] if bias else None, geometry)
             pooled = geometry.pool == 2
             expected = F.max_pool2d(full.flatten(0, 1), 2).relu().view_as(y) if pooled else full
             g = torch.randn_like(y)
             gradients = torch.autograd.grad(chosen(full, which) if pooled else full, wide, g.double())
             gy = g.permute(0, 1, 3, 4, 2).contiguous()
-            dx, dtaps, db = launch.backward(gy.to(y.dtype), which, x, taps, bias, True, geometry)
+            dx, dtaps, db = launch.backward(gy.to(y.dtype), which, *factors(x, taps, *halves), bias, True, geometry)
             errors = [error(y, expected), error(dx, gradients[0]), error(dtaps, as_taps(gradients[1]))]
             errors += [error(db, gradients[2])] if bias else []
             print("bf16" if bf16 else "tf32", (n, B, C, side, O, k), geometry, [f"{e:.1e}" for e in errors], flush=True)
@@ -117,9 +122,9 @@ def check_norms() -> None:
             expected = torch.stack([F.group_norm(some[0][i], groups, some[1][i], some[2][i]).relu() for i in range(2)])
             y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)
             g = torch.randn_like(y)
-            back = launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
+            dx, sums = launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
             right = torch.autograd.grad(expected, some, g[:2].double())
-            errors = [error(y[:2], expected), *(error(got[:2], r) for got, r in zip(back, right, strict=True))]
+            errors = [error(y[:2], expected), *(error(a[:2], r) for a, r in zip((dx, *sums), right, strict=True))]
             print("norm", dtype, (n, B, C, side, groups), [f"{e:.1e}" for e in errors], flush=True)
 
 
@@ -128,7 +133,7 @@ def check_nan() -> None:
     geometry, groups = Geometry(1, 1, 2), 4
     x, w, b = tensors(2, 3, 64, 8, 64, 3, True)
     x[1, 2, 5, 3, 3] = torch.nan
-    y, _ = launch.forward(x, as_taps(w, False), b, geometry, True)
+    y, *_ = launch.forward(x, as_taps(w, False), b, geometry, True)
     expected = F.max_pool2d(exact(x, w, b, geometry).flatten(0, 1), 2).relu().view_as(y)
     normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, True)
     normal = F.group_norm(x[1], groups).relu()
@@ -189,7 +194,7 @@ def tune(name: str, bf16: bool) -> None:
     x, w, b = tensors(n, B, C, side, O, k, bias)
     x = x.bfloat16() if bf16 and C > 3 else x
     taps = as_taps(w, bf16)
-    y, which = launch.forward(x, taps, b, geometry, True)
+    y, which, *halves = launch.forward(x, taps, b, geometry, True)
     g = torch.randn_like(y).permute(0, 1, 3, 4, 2).contiguous()
     label = f"{name} {'bf16' if bf16 else 'tf32'}"
     flop = 2 * g.numel() * geometry.pool**2 * C * k * k
@@ -204,6 +209,7 @@ def tune(name: str, bf16: bool) -> None:
 
     best(label + " forward", lambda: launch.forward(x, taps, b, geometry, True), shapes(O, geometry.pool), "_tiles")
     g = g.to(taps.dtype)
+    given, given_taps, largest = factors(x, taps, *halves)
     if launch.FEW_CHANNELS > C:
         space = [
             {"BP": positions, "num_warps": warps, "num_stages": stages}
@@ -211,24 +217,36 @@ def tune(name: str, bf16: bool) -> None:
             for warps in (2, 4, 8)
             for stages in (1, 2)
         ]
-        best(label + " weight", lambda: launch.backward(g, which, x, taps, bias, False, geometry), space, "_sum_tiles")
+
+        def backward() -> object:
+            return launch.backward(g, which, given, given_taps, largest, bias, False, geometry)
+
+        best(label + " weight", backward, space, "_sum_tiles")
         return
-    halves = not bf16 and min(C, O) >= launch.WIDE
-    images = x.permute(0, 1, 3, 4, 2).to(g.dtype).contiguous()
-    prepared = [("gradient", lambda: launch._factor(g, halves, which if geometry.pool > 1 else None))]
-    prepared += [("images", lambda: launch._factor(images, halves))] if halves else []
-    for what, prepare in prepared:
-        best(f"{label} {what}", prepare, [], "_tiles")
-    full, factor = prepared[0][1](), launch._factor(images, halves)
-    size = (side, side)
-    best(label + " input", lambda: launch.input_gradient(full, taps, size, geometry, g.dtype), shapes(C), "_tiles")
+    bits_x, bits_taps = largest if largest.numel() else (None, None)
+    images = given.permute(0, 1, 3, 4, 2).contiguous()
+
+    def gradient() -> launch.Factor:
+        return launch._factor(g, bits_x is not None, which if geometry.pool > 1 else None)
+
+    best(f"{label} gradient", gradient, [], "_tiles")
+    full, size = gradient(), (side, side)
+
+    def input_gradient() -> object:
+        return launch.input_gradient(full, (given_taps, bits_taps), size, geometry, g.dtype)
+
+    best(label + " input", input_gradient, shapes(C), "_tiles")
     space = [
         {"BP": positions, "num_warps": warps, "num_stages": stages}
         for positions in (32, 64, 128)
         for warps in (1, 2, 4, 8)
         for stages in (2, 3, 4)
     ]
-    best(label + " weight", lambda: launch.weight_gradient(full, factor, (k, k), bias, geometry), space, "_tap_tiles")
+
+    def weight_gradient() -> object:
+        return launch.weight_gradient(full, (images, bits_x), (k, k), bias, geometry)
+
+    best(label + " weight", weight_gradient, space, "_tap_tiles")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_operator_is_every_clients_own_convolution(C, size, outputs, kernel, geo
     w = torch.randn(3, outputs, C, *kernel, requires_grad=True)
     b = torch.randn(3, outputs, requires_grad=True) if bias else None
     wanted = [t for t in (x, w, b) if t is not None]
-    y, _ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry, True)
+    y, *_ = Convolve.apply(x, w, w.detach().permute(0, 3, 4, 1, 2).contiguous(), b, geometry, True)
     reference = expected(x, w, b, geometry)
     torch.testing.assert_close(y, reference)
     g = torch.randn_like(reference)
@@ -110,9 +110,9 @@ def test_the_compiler_is_told_how_results_lie_in_memory(C, size, outputs, kernel
     if channels_last:
         x = x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
     g = (geometry.stride, geometry.padding, geometry.pool)
-    y, which = answers(_convolve, x, taps, torch.randn(2, outputs) if bias else None, *g, True)
+    y, which, *_, largest = answers(_convolve, x, taps, torch.randn(2, outputs) if bias else None, *g, True)
     for needs_input in (True, False):
-        answers(_convolve_backward, torch.randn_like(y), which, x, taps, bias, needs_input, *g)
+        answers(_convolve_backward, torch.randn_like(y), which, x, taps, largest, bias, needs_input, *g)
     gamma, beta = torch.randn(2, C), torch.randn(2, C)
     y, mean, scale = answers(_normalise, x, gamma, beta, C, 1e-5, True)
     answers(_normalise_backward, torch.randn_like(y), x, gamma, beta, mean, scale, True)
@@ -302,6 +302,7 @@ from fedhv.engines.kernels import launch
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import _normalise
 from fedhv.engines.kernels.operators import _convolve, _convolve_backward
+from fedhv.engines.kernels.wide import halved_like
 from tests.engines.test_kernels import GEOMETRIES, expected, layouts
 torch.manual_seed(0)
 close = dict(rtol=1e-4, atol=1e-4)
@@ -311,23 +312,39 @@ for C, size, outputs, (KH, KW), geometry, bias in GEOMETRIES:
     b = torch.randn(2, outputs) if bias else None
     taps = w.detach().permute(0, 3, 4, 1, 2).contiguous()
     right = expected(x, w, b, geometry)
-    y, which = launch.forward(x.detach(), taps, b, geometry, True)
-    assert torch.equal(launch.forward(x.detach(), taps, b, geometry, False)[0], y)
-    torch.testing.assert_close(y, right, **close)
-    numbers = geometry.stride, geometry.padding, geometry.pool
-    assert layouts([y, which]) == layouts(_convolve(x.detach(), taps, b, *numbers, True))
-    g = torch.randn_like(right)
-    dx, dw = torch.autograd.grad(right, (x, w), g)
-    back = _convolve_backward(g, which, x.detach(), taps, bias, True, *numbers)
-    g = g.permute(0, 1, 3, 4, 2).contiguous()
-    given = launch.backward(g, which, x.detach(), taps, bias, True, geometry)
+    apart = torch.empty(2, taps[0].numel() + 5)[:, 3:-2].unflatten(1, taps.shape[1:]).copy_(taps)  # as rows of a stack
+    y, which, images, weights, largest = launch.forward(x.detach(), apart, b, geometry, True)
+    reported = launch.forward(x.detach(), taps, b, geometry, False)
+    assert all(not each.numel() for each in reported[1:])
+    torch.testing.assert_close(reported[0], right, **close)
     halves = min(C, outputs) >= 64
+    assert (largest.numel() > 0) == halves
+    looser = dict(rtol=1e-3, atol=2e-3 * right.detach().std()) if halves else close
+    torch.testing.assert_close(y, right, **looser)
+    numbers = geometry.stride, geometry.padding, geometry.pool
+    assert layouts([y, which]) == layouts(_convolve(x.detach(), taps, b, *numbers, True)[:2])
+    if halves:
+        assert layouts([images, weights, largest]) == layouts(halved_like(x, taps))
+    g = torch.randn_like(right)
+    chosen = right  # rounding may change which place of a window is largest: gradients belong to the kernel's choice
+    if geometry.pool == 2:
+        plain = expected(x, w, b, Geometry(geometry.stride, geometry.padding)).flatten(0, 1)
+        windows = F.unfold(plain[:, :, :2 * y.shape[3], :2 * y.shape[4]].flatten(0, 1)[:, None], 2, stride=2)
+        windows = windows.unflatten(0, y.shape[:3]).unflatten(4, y.shape[3:])  # … × 4 × PH × PW
+        place = which.permute(0, 1, 4, 2, 3)[:, :, :, None].long()
+        chosen = torch.where(place < 4, windows.gather(3, place.clamp(max=3)), 0.0).squeeze(3)
+        torch.testing.assert_close(chosen, right, **looser)
+    dx, dw = torch.autograd.grad(chosen, (x, w), g)
+    back = _convolve_backward(g, which, x.detach(), taps, largest, bias, True, *numbers)
+    g = g.permute(0, 1, 3, 4, 2).contiguous()
+    factors = (images.permute(0, 1, 4, 2, 3), weights) if halves else (x.detach(), apart)
+    given = launch.backward(g, which, *factors, largest, bias, True, geometry)
     looser = dict(rtol=1e-3, atol=2e-3 * dw.std()) if halves else close
     torch.testing.assert_close(given[0], dx, **(dict(rtol=1e-3, atol=2e-3 * dx.std()) if halves else close))
     torch.testing.assert_close(given[1].permute(0, 3, 4, 1, 2), dw, **looser)
     torch.testing.assert_close(given[2], back[2], **looser)
     assert layouts(given) == layouts(back)
-    alone = launch.backward(g, which, x.detach(), taps, bias, False, geometry)
+    alone = launch.backward(g, which, *factors, largest, bias, False, geometry)
     assert torch.equal(alone[1], given[1]) and not alone[0].numel()
 torch.manual_seed(0)
 for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True)]:
@@ -339,8 +356,9 @@ for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, Tr
     torch.testing.assert_close(y, right, **close)
     assert layouts([y, mean]) == layouts(_normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)[:2])
     g = torch.randn_like(right)
-    back = launch.normalise_backward(g, x.detach(), gamma.detach(), beta.detach(), mean, scale, relu)
-    for got, wanted in zip(back, torch.autograd.grad(right, (x, gamma, beta), g)):
+    apart = torch.cat([gamma.detach(), beta.detach()], dim=1)  # clients lie apart, as in a stack's rows
+    dx, sums = launch.normalise_backward(g, x.detach(), apart[:, :C], apart[:, C:], mean, scale, relu)
+    for got, wanted in zip((dx, *sums), torch.autograd.grad(right, (x, gamma, beta), g)):
         torch.testing.assert_close(got, wanted, **close)
 nothing = torch.full((1, 1, 2, 4, 4), torch.nan)
 assert launch.forward(nothing, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)[0].isnan().all()
@@ -349,7 +367,7 @@ some[..., 3, 3] = torch.nan  # some windows have numbers beside it
 expected = torch.nn.functional.conv2d(some[0], torch.ones(4, 2, 3, 3), padding=1).isnan()
 expected = torch.nn.functional.max_pool2d(expected.float(), 2) > 0
 assert 0 < expected.sum() < expected.numel()
-got, which = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)
+got, which, *_ = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)
 assert torch.equal(got[0].isnan(), expected)
 assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(int(expected.sum()), dtype=torch.bool))
 assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()

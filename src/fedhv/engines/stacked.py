@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedhv.engines import stacked_draws
 from fedhv.engines.autocast import Bfloat16
@@ -35,13 +35,14 @@ from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
 from fedhv.engines.kernels.ahead import compile_all
-from fedhv.engines.kernels.fusion import with_stacked_kernels
+from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
 from fedhv.engines.lockstep import Waiting, advance
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
 from fedhv.engines.stack_inputs import StackInputs
 from fedhv.engines.switching import compiles_in
 from fedhv.engines.trajectories import StackShape, Trajectory
+from fedhv.engines.weight_order import WeightOrder
 from fedhv.problem.problem import Examples, Problem
 from fedhv.problem.random import Purpose
 from fedhv.problem.trees import Inputs
@@ -82,8 +83,7 @@ class Stacked(Engine):
             importlib.import_module("fedhv.engines.kernels.draws")  # defines the operator for GPUs
         stacked_draws.install()
         self._kernels = has_triton and precision != "float32"
-        module = with_stacked_kernels(self._plain) if self._kernels else self._plain
-        self.client.network.module = with_mappable_layers(module)
+        self._install(with_stacked_kernels(self._plain) if self._kernels else self._plain)
         self.compiles = compiled if on_gpu or compiled else False
         """Whether rounds are compiled: all, none, or (None) from a round on if there are many (see `switching`)."""
         self._compiled = Compiled(self._gradients, lambda: self.stopping())
@@ -110,6 +110,11 @@ class Stacked(Engine):
             "One client's compression does not fit into the GPU's memory. Lower the method's extra_upload.",
             self.notes,
         )
+
+    def _install(self, module: nn.Module) -> None:
+        """Stack this module, with its weights in the order of its kernels."""
+        self.client.network.module = with_mappable_layers(module)
+        self._order = WeightOrder(self.layout, weight_axes(module))
 
     # --- scripts --------------------------------------------------------------------------------------------
 
@@ -223,9 +228,14 @@ class Stacked(Engine):
             raise KeyboardInterrupt
 
     def _simplify(self, why: str, noted: int) -> None:
-        """Stop using compilation, then CUDA graphs, then the stack; messages from `noted` on are about this failure."""
+        """Stop using an own order of weights, then compilation, CUDA graphs, the stack.
+
+        Messages from `noted` on are about this failure.
+        """
         self._forget()
-        if self._compiled_last:
+        if self._order.changes:  # a model may view its weights in a way that needs their usual order
+            self._order = WeightOrder(self.layout, {})
+        elif self._compiled_last:
             self.compiles = self._compiled_last = False
             self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
         elif self._recorder.records:
@@ -316,7 +326,8 @@ class Stacked(Engine):
     ) -> Tensor:
         """∇L of every client, n × d: no client's loss depends on another's θ, so one gradient of their sum is all.
 
-        Running statistics after the pass are in the place of their gradient.
+        θ and gradient are in the order of the stack. Running statistics after the pass are in the place of their
+        gradient.
         """
         theta = theta.detach().requires_grad_()
         mapped = torch.func.vmap(self._objective, randomness="different")
@@ -340,7 +351,8 @@ class Stacked(Engine):
         """The loss, and the running statistics after the pass where θ has any."""
         labelled = tuple(masks.get(i) for i in range(len(targets))) if masks else None
         with self._autocast(), mappable_calls(self.device):
-            loss = self.client.objective(theta, Examples(inputs, targets, labelled), weights, shares, key)
+            parameters = self._order.named(theta)
+            loss = self.client.objective(parameters, Examples(inputs, targets, labelled), weights, shares, key)
         return (loss,) if self.client.entries is None else (loss, self.client.network.statistics())
 
     def _autocast(self) -> AbstractContextManager[object]:
@@ -450,14 +462,16 @@ class Stacked(Engine):
                 return lambda theta: mapped(theta, batch.inputs, batch.targets, masks, weights, shares, key[step])
 
             steps = (gradient(step) for step in range(shape.minibatches))
-            entries = self.client.entries
+            entries, order = self.client.entries, self._order
+            start = order.enter(theta)
             if shape.single:
-                gradients = next(steps)(theta)
+                gradients = order.leave(next(steps)(start))
                 return gradients if entries is None else entries.without_statistics(gradients)
-            known = [] if first is None else [self.client.known(first)]
+            known = [] if first is None else [self.client.known(order.enter(first))]
+            more = {name: order.enter(value) for name, value in more.items()}
             state = tuple(more[f"state{i}"] for i in range(len(more)) if f"state{i}" in more)
             after, state = descend(
-                theta,
+                start,
                 (g for source in (known, steps) for g in source),
                 rate,
                 shape.rule,
@@ -467,7 +481,8 @@ class Stacked(Engine):
                 active=active,
                 entries=entries,
             )
-            return torch.cat([after - theta, *state], dim=1) if shape.keeps else after - theta
+            found = [order.leave(each) for each in (after - start, *(state if shape.keeps else ()))]
+            return torch.cat(found, dim=1) if shape.keeps else found[0]
 
         return run
 

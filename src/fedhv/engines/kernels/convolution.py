@@ -18,18 +18,18 @@ from fedhv.engines.kernels.halves import scale
 
 @triton.jit
 def forward_kernel(
-    x, w, b, y, which,
-    sxn, sxb, sxc, sxh, sxw,
+    x, w, b, y, which, largest_x, largest_w,
+    sxn, sxb, sxc, sxh, sxw, sbn,
     POSITIONS,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr,
-    BIAS: tl.constexpr, PLACES: tl.constexpr, FLAT: tl.constexpr,
+    BIAS: tl.constexpr, PLACES: tl.constexpr, FLAT: tl.constexpr, HALVES: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """y = conv(x, w) + b, then the maximum of every window and ReLU where POOL is 2; w is n × (KH·KW) × O × C.
 
     The places of a window have a product each, so that its maximum is taken within a thread. FLAT takes channels and
-    taps as one axis, for inputs of few channels.
+    taps as one axis, for inputs of few channels. With HALVES x and w are scaled halves (see `halves`).
     """
     Q: tl.constexpr = POOL * POOL
     n = tl.program_id(1).to(tl.int64)
@@ -102,8 +102,10 @@ def forward_kernel(
             place = tl.where(other > most, q, place)
             # What is not a number has diverged, which must show.
             most = tl.maximum(most, other, propagate_nan=tl.PropagateNan.ALL)
+    if HALVES:
+        most = most / (scale(tl.load(largest_x + n)) * scale(tl.load(largest_w + n)))
     if BIAS:
-        most += tl.load(b + n * O + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
+        most += tl.load(b + n * sbn + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
     if POOL == 2:
         if PLACES:
             tl.store(which + out, tl.where(most > 0, place, 4).to(tl.uint8), mask=mask)

@@ -91,6 +91,13 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
     return module
 
 
+def weight_axes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The axes of a convolution's weights (O, C, KH, KW) in the order in which its kernel reads them, by name."""
+    kinds = Convolution, DepthwiseConvolution
+    names = {name for name, layer in module.named_modules() if isinstance(layer, kinds) and max(layer.kernel_size) > 1}
+    return {f"{name}.weight" if name else "weight": (2, 3, 0, 1) for name in names}
+
+
 def _first_step(layers: Sequence[nn.Module]) -> tuple[Callable[[Tensor], Tensor], int]:
     """The first step, and the number of layers that it covers; a layer with hooks is computed alone."""
     match list(itertools.takewhile(lambda layer: not hooked(layer), layers[:3])):

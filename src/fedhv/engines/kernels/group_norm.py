@@ -35,7 +35,7 @@ def _(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: boo
 @operator("normalise_backward")
 def _normalise_backward(
     g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
@@ -49,17 +49,16 @@ def _normalise_backward(
     level = wide.mean(dim=(3, 4, 5), keepdim=True)
     along = (wide * normal_groups).mean(dim=(3, 4, 5), keepdim=True)
     dx = scale[..., None, None, None] * (wide - level - normal_groups * along)
-    dgamma, dbeta = (grads * normal).sum(dim=(1, 3, 4)), grads.sum(dim=(1, 3, 4))
-    return _channels_last(dx.flatten(2, 3).to(x.dtype)), dgamma, dbeta
+    sums = torch.stack([grads * normal, grads]).sum(dim=(2, 4, 5))  # dγ and dβ
+    return _channels_last(dx.flatten(2, 3).to(x.dtype)), sums
 
 
 @_normalise_backward.register_fake
 def _(
     g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     n, _, C, _, _ = x.shape
-    dgamma = x.new_empty(n, C, dtype=torch.float32)
-    return _like(x), dgamma, torch.empty_like(dgamma)
+    return _like(x), x.new_empty(2, n, C, dtype=torch.float32)
 
 
 def _like(x: Tensor) -> Tensor:
@@ -104,7 +103,7 @@ class Normalise(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, γ and β."""
         x, gamma, beta, mean, scale = ctx.saved_tensors
-        dx, dgamma, dbeta = _normalise_backward(g, x, gamma, beta, mean, scale, ctx.relu)
+        dx, (dgamma, dbeta) = _normalise_backward(g, x, gamma, beta, mean, scale, ctx.relu)
         return dx, dgamma, dbeta, None, None, None
 
     @staticmethod

@@ -13,12 +13,13 @@ from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.engines.kernels.starting import launch, output, output_like, start
 from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
+from fedhv.engines.kernels.wide import is_wide, not_halved
 
 FLAT_BYTES = 256
 """The largest size in bytes of taps and channels that form one axis of the product; its tiles must fit small GPUs."""
 
-FEW_CHANNELS, WIDE = 8, 64
-"""Inputs of fewer channels have taps and channels in one axis; wide layers are computed with scaled halves."""
+FEW_CHANNELS = 8
+"""Inputs of fewer channels have taps and channels in one axis."""
 
 BLOCK = 4096
 """The numbers that a program scales."""
@@ -27,28 +28,36 @@ PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
 
-def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, places: bool) -> tuple[Tensor, Tensor]:
-    """y (n × B × O × PH × PW, channels last) and, if wanted, which of its windows' places were largest.
+def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, training: bool) -> tuple[Tensor, ...]:
+    """y (n × B × O × PH × PW, channels last); in training also which of its windows' places were largest, and halves.
 
-    The weights' precision is that of the products: `taps` is n × KH × KW × O × C in float32 (for tf32) or bfloat16.
+    The weights' precision is that of the products: `taps` is n × KH × KW × O × C in float32 (for tf32) or bfloat16. In
+    training, factors of wide layers become scaled halves, as the way back takes them (see `wide`).
     """
     n, B, C, H, W = x.shape
     _, KH, KW, O, _ = taps.shape
     PH, PW = geometry.output(H, W, KH, KW)
     y = output(n, B, PH, PW, O, device=x.device, dtype=taps.dtype)
-    places = places and geometry.pool > 1
+    places, halves = training and geometry.pool > 1, training and is_wide(taps)
     which = output_like(y, dtype=torch.uint8) if places else y.new_empty(0, dtype=torch.uint8)
+    made = not_halved(x)
+    if halves:
+        largest = torch.zeros(2, n, dtype=torch.int32, device=x.device)
+        made = _halved(_channels_last(x).float(), largest[0]), _halved(taps, largest[1]), largest
+        x, taps = made[0].permute(0, 1, 4, 2, 3), made[1]
     flat = is_flat(taps)
     tiles = _tiles(O, C, taps.dtype, geometry.pool)
     if flat:
         tiles |= {"BK": _power(C * KH * KW), "num_warps": 4}
+    bias = x if b is None else _rows(b)
     launch(
         forward_kernel, (-(-B * PH * PW // tiles["BM"]), n, -(-O // tiles["BN"])),
-        x, taps.contiguous(), b.contiguous() if b is not None else x, y, which, *x.stride(), B * PH * PW,
+        x, taps.contiguous(), bias, y, which, *(made[2] if halves else (y, y)), *x.stride(), bias.stride(0),
+        B * PH * PW,
         C=C, H=H, W=W, O=O, PH=PH, PW=PW, KH=KH, KW=KW, STRIDE=geometry.stride, PADDING=geometry.padding,
-        POOL=geometry.pool, BIAS=b is not None, PLACES=places, FLAT=flat, **tiles,
+        POOL=geometry.pool, BIAS=b is not None, PLACES=places, FLAT=flat, HALVES=halves, **tiles,
     )  # fmt: skip
-    return y.permute(0, 1, 4, 2, 3), which
+    return y.permute(0, 1, 4, 2, 3), which, *made
 
 
 def is_flat(taps: Tensor) -> bool:
@@ -58,24 +67,25 @@ def is_flat(taps: Tensor) -> bool:
 
 
 def backward(
-    g: Tensor, which: Tensor, x: Tensor, taps: Tensor, bias: bool, needs_input: bool, geometry: Geometry
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dx like x (empty where none is needed), dtaps like taps in float32, and db, n × O (empty without a bias).
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor, largest: Tensor,
+    bias: bool, needs_input: bool, geometry: Geometry,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dx like x in the type of g (empty where none is needed), dtaps like taps in float32, and db, n × O or empty.
 
-    g is n × B × PH × PW × O, contiguous.
+    g is n × B × PH × PW × O, contiguous. x and taps are scaled halves if `largest` (2 × n) is not empty.
     """
     C, (H, W), (KH, KW) = x.shape[2], x.shape[3:], taps.shape[1:3]
-    few = C < FEW_CHANNELS
+    few, halves = C < FEW_CHANNELS, largest.numel() > 0
+    bits_x, bits_taps = largest if halves else (None, None)
     dx = g.new_empty(0)
     if needs_input or not few:
-        halves = g.dtype == taps.dtype == torch.float32 and min(C, taps.shape[3]) >= WIDE
         full = _factor(g, halves, which if geometry.pool > 1 else None)
         if needs_input:
-            dx = input_gradient(full, taps, (H, W), geometry, g.dtype)
+            dx = input_gradient(full, (taps, bits_taps), (H, W), geometry, g.dtype)
     if few:
         return dx, *_column_gradient(g, which, x, (KH, KW), bias, geometry, taps.dtype)
-    images = _factor(x.permute(0, 1, 3, 4, 2).to(g.dtype).contiguous(), halves)
-    return dx, *weight_gradient(full, images, (KH, KW), bias, geometry)
+    images = _channels_last(x) if halves else _channels_last(x.to(g.dtype))
+    return dx, *weight_gradient(full, (images, bits_x), (KH, KW), bias, geometry)
 
 
 Factor = tuple[Tensor, Tensor | None]
@@ -84,16 +94,13 @@ Factor = tuple[Tensor, Tensor | None]
 
 def _factor(values: Tensor, halves: bool, which: Tensor | None = None) -> Factor:
     """The gradient before pooling, if it was pooled, or values as they are; as scaled halves, if wanted."""
-    n, size, largest = len(values), values[0].numel(), None
+    n, largest = len(values), None
     if halves:
         largest = torch.zeros(n, dtype=torch.int32, device=values.device)
-        start(largest_kernel, (-(-size // BLOCK), n), values, largest, size, BLOCK=BLOCK, num_warps=8)
     if which is None:
-        if largest is None:
-            return values, None
-        made = output_like(values, dtype=torch.float16)
-        start(halve_kernel, (-(-size // BLOCK), n), values, largest, made, size, BLOCK=BLOCK, num_warps=8)
-        return made, largest
+        return (values, None) if largest is None else (_halved(values, largest), largest)
+    if largest is not None:
+        _find_largest(values, largest)
     # Written out, since the kernels read every entry once for each tap.
     _, B, PH, PW, O = values.shape
     full = output(n, B, 2 * PH, 2 * PW, O, device=values.device, dtype=torch.float16 if halves else values.dtype)
@@ -106,24 +113,47 @@ def _factor(values: Tensor, halves: bool, which: Tensor | None = None) -> Factor
     return full, largest
 
 
-def input_gradient(g: Factor, taps: Tensor, size: tuple[int, int], geometry: Geometry, dtype: torch.dtype) -> Tensor:
-    """dx, n × B × C × H × W, channels last, from the gradient before pooling."""
-    full, largest = g
+def _halved(values: Tensor, largest: Tensor) -> Tensor:
+    """Every client's values as scaled halves; the bits of its largest absolute value go into `largest`, n zeros."""
+    values = _rows(values)
+    _find_largest(values, largest)
+    made, size = output(*values.shape, device=values.device, dtype=torch.float16), values[0].numel()
+    grid = -(-size // BLOCK), len(values)
+    start(halve_kernel, grid, values, largest, made, values.stride(0), size, BLOCK=BLOCK, num_warps=8)
+    return made
+
+
+def _find_largest(values: Tensor, largest: Tensor) -> None:
+    size = values[0].numel()
+    grid = -(-size // BLOCK), len(values)
+    start(largest_kernel, grid, values, largest, values.stride(0), size, BLOCK=BLOCK, num_warps=8)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """Tensors of clients that may lie apart in memory, each without gaps."""
+    return values if values[0].is_contiguous() else values.contiguous()
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Images n × B × C × H × W as n × B × H × W × C without gaps."""
+    return x.permute(0, 1, 3, 4, 2).contiguous()
+
+
+def input_gradient(g: Factor, taps: Factor, size: tuple[int, int], geometry: Geometry, dtype: torch.dtype) -> Tensor:
+    """dx, n × B × C × H × W, channels last, from the gradient before pooling and the weights."""
+    (full, largest), (w, largest_w) = g, taps
     n, B, OH, OW, O = full.shape
-    _, KH, KW, _, C = taps.shape
+    _, KH, KW, _, C = w.shape
     H, W = size
     dx = output(n, B, H, W, C, device=full.device, dtype=dtype)
-    largest_taps = None
-    if largest is not None:
-        taps, largest_taps = _factor(taps.contiguous(), halves=True)
-    else:  # tensor cores take a factor that lies across the sum from memory in two bytes only
-        taps = taps.contiguous() if taps.dtype == torch.bfloat16 else taps.mT.contiguous().mT
+    # Tensor cores take a factor that lies across the sum from memory in two bytes only.
+    w = w.contiguous() if w.dtype.itemsize == 2 else w.mT.contiguous().mT
     stride = geometry.stride
     rows = B * -(-H // stride) * -(-W // stride)
-    tiles = _tiles(C, O, taps.dtype)
+    tiles = _tiles(C, O, w.dtype)
     launch(
         input_gradient_kernel, (-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"])),
-        full, taps, dx, *(dx if each is None else each for each in (largest, largest_taps)), *taps.stride()[-2:], B,
+        full, w, dx, *(dx if each is None else each for each in (largest, largest_w)), *w.stride()[-2:], B,
         C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=stride, PADDING=geometry.padding,
         HALVES=largest is not None, **tiles,
     )  # fmt: skip
@@ -193,13 +223,13 @@ def normalise(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, like x of n × B × C × H × W channels last, and the mean and 1/√variance of every group, n × B × groups."""
     n, B, C, H, W = x.shape
-    x = x.permute(0, 1, 3, 4, 2).contiguous()
+    x, gamma, beta = _channels_last(x), _rows(gamma), _rows(beta)
     y = output_like(x)
     mean = output(n, B, groups, device=x.device)
     scale = output_like(mean)
     start(
         normalise_kernel, (B * groups, n),
-        x, gamma.contiguous(), beta.contiguous(), y, mean, scale, B, eps,
+        x, gamma, beta, y, mean, scale, gamma.stride(0), beta.stride(0), B, eps,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
     return y.permute(0, 1, 4, 2, 3), mean, scale
@@ -207,19 +237,19 @@ def normalise(
 
 def normalise_backward(
     g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dx like x, dγ and dβ (n × C)."""
+) -> tuple[Tensor, Tensor]:
+    """dx like x, and dγ and dβ, 2 × n × C."""
     n, B, C, H, W = x.shape
     groups = mean.shape[-1]
-    x, g = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
+    x, g, gamma, beta = _channels_last(x), _channels_last(g), _rows(gamma), _rows(beta)
     dx = output_like(x)
-    dgamma, dbeta = output(n, B, C, device=x.device), output(n, B, C, device=x.device)
+    parts = output(2, n, B, C, device=x.device)
     start(
         normalise_backward_kernel, (B * groups, n),
-        g, x, gamma.contiguous(), beta.contiguous(), mean, scale, dx, dgamma, dbeta, B,
+        g, x, gamma, beta, mean, scale, dx, *parts, gamma.stride(0), beta.stride(0), B,
         C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
-    return dx.permute(0, 1, 4, 2, 3), dgamma.sum(dim=1), dbeta.sum(dim=1)
+    return dx.permute(0, 1, 4, 2, 3), parts.sum(dim=2)
 
 
 def depthwise(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
@@ -227,7 +257,7 @@ def depthwise(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> 
     n, B, C, H, W = x.shape
     KH, KW = taps.shape[1:3]
     OH, OW = geometry.output(H, W, KH, KW)
-    x = x.permute(0, 1, 3, 4, 2).contiguous()
+    x = _channels_last(x)
     y = output(n, B, OH, OW, C, device=x.device, dtype=taps.dtype)
     tiles = _channel_tiles(C)
     start(
@@ -246,7 +276,7 @@ def depthwise_backward(
     n, B, C, H, W = x.shape
     KH, KW = taps.shape[1:3]
     OH, OW = geometry.output(H, W, KH, KW)
-    x, g, taps = x.permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous(), taps.contiguous()
+    x, g, taps = _channels_last(x), _channels_last(g), taps.contiguous()
     shape = {"C": C, "H": H, "W": W, "OH": OH, "OW": OW, "KH": KH, "KW": KW}
     shape |= {"STRIDE": geometry.stride, "PADDING": geometry.padding, "DILATION": geometry.dilation}
     dx = g.new_empty(0)

@@ -13,6 +13,7 @@ import triton.language as tl
 @triton.jit
 def normalise_kernel(
     x, gamma, beta, y, mean, scale,
+    sgn, sbn,
     IMAGES, EPS,
     C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
@@ -39,8 +40,8 @@ def normalise_kernel(
     factor = 1 / tl.sqrt_rn(tl.maximum(tl.sum(second) / (POSITIONS * D) - shift * shift, 0.0) + EPS)
     tl.store(mean + part, centre)
     tl.store(scale + part, factor)
-    weight = tl.load(gamma + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
-    bias = tl.load(beta + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    weight = tl.load(gamma + n * sgn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    bias = tl.load(beta + n * sbn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
     for start in range(0, POSITIONS, BP):
         p = start + tl.arange(0, BP)
         mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
@@ -55,6 +56,7 @@ def normalise_kernel(
 @triton.jit
 def normalise_backward_kernel(
     g, x, gamma, beta, mean, scale, dx, dgamma, dbeta,
+    sgn, sbn,
     IMAGES,
     C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
@@ -67,8 +69,8 @@ def normalise_backward_kernel(
     x += image * (POSITIONS * C) + group * D
     g += image * (POSITIONS * C) + group * D
     dx += image * (POSITIONS * C) + group * D
-    weight = tl.load(gamma + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
-    bias = tl.load(beta + n * C + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    weight = tl.load(gamma + n * sgn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
+    bias = tl.load(beta + n * sbn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
     centre, factor = tl.load(mean + part), tl.load(scale + part)
     with_normal = tl.zeros((BP, BC), dtype=tl.float32)
     alone = tl.zeros((BP, BC), dtype=tl.float32)

@@ -1,8 +1,8 @@
 """The stacked convolution as torch operators: opaque to the compiler, differentiable, and known to `vmap`.
 
 On a GPU they launch the Triton kernels; on a CPU they loop over the clients with torch's own convolution, which is
-what the tests compare with. Weights come as `taps`, n × KH × KW × O × C, in the precision of the products: made once
-in the order in which the kernels read them, for the way there and back.
+what the tests compare with. Weights come as `taps`, n × KH × KW × O × C, in the precision of the products. In a stack
+they lie in this order already (see `weight_order`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from torch import Tensor
 
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.mapping import alone, mapped
+from fedhv.engines.kernels.wide import halved_like, is_wide, not_halved
 from fedhv.engines.operator import operator
 
 
 @operator("convolve")
 def _convolve(
-    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, places: bool
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, training: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     geometry = Geometry(stride, padding, pool)
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        return launch.forward(x, taps, b, geometry, places)
+        y, which, images, weights, largest = launch.forward(x, taps, b, geometry, training)
+        return y, which, images, weights, largest
     w = taps.permute(0, 3, 4, 1, 2)
     ys, found = [], []
     for i in range(len(x)):
@@ -38,23 +40,24 @@ def _convolve(
             found.append(torch.where(y > 0, code, 4).permute(0, 2, 3, 1).to(torch.uint8))
             y = y.relu()
         ys.append(y.permute(0, 2, 3, 1))
-    which = torch.stack(found) if found and places else x.new_empty(0, dtype=torch.uint8)
-    return torch.stack(ys).permute(0, 1, 4, 2, 3), which
+    which = torch.stack(found) if found and training else x.new_empty(0, dtype=torch.uint8)
+    return torch.stack(ys).permute(0, 1, 4, 2, 3), which, *not_halved(x)
 
 
 @_convolve.register_fake
 def _(
-    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, places: bool
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, taps: Tensor, b: Tensor | None, stride: int, padding: int, pool: int, training: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     rows, columns = Geometry(stride, padding, pool).output(*x.shape[3:], *taps.shape[1:3])
     y = torch.empty(*x.shape[:2], rows, columns, taps.shape[3], device=x.device, dtype=taps.dtype)
-    which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 and places else y.new_empty(0, dtype=torch.uint8)
-    return y.permute(0, 1, 4, 2, 3), which
+    which = torch.empty_like(y, dtype=torch.uint8) if pool > 1 and training else y.new_empty(0, dtype=torch.uint8)
+    halves = x.device.type == "cuda" and training and is_wide(taps)
+    return y.permute(0, 1, 4, 2, 3), which, *(halved_like(x, taps) if halves else not_halved(x))
 
 
 @operator("convolve_backward")
 def _convolve_backward(
-    g: Tensor, which: Tensor, x: Tensor, taps: Tensor,
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor, largest: Tensor,
     bias: bool, needs_input: bool, stride: int, padding: int, pool: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     geometry = Geometry(stride, padding, pool)
@@ -63,7 +66,7 @@ def _convolve_backward(
         from fedhv.engines.kernels import launch
 
         g = g.permute(0, 1, 3, 4, 2).contiguous()
-        return launch.backward(g, which, x, taps, bias, needs_input, geometry)
+        return launch.backward(g, which, x, taps, largest, bias, needs_input, geometry)
     w = taps.permute(0, 3, 4, 1, 2)
     parts = []
     for i in range(n):
@@ -84,7 +87,7 @@ def _convolve_backward(
 
 @_convolve_backward.register_fake
 def _(
-    g: Tensor, which: Tensor, x: Tensor, taps: Tensor,
+    g: Tensor, which: Tensor, x: Tensor, taps: Tensor, largest: Tensor,
     bias: bool, needs_input: bool, stride: int, padding: int, pool: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     n, B, C, H, W = x.shape
@@ -114,48 +117,49 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, places: bool
-    ) -> tuple[Tensor, Tensor]:
-        """y and, if wanted, which of its windows' places were largest."""
-        y, which = _convolve(x, taps, b, geometry.stride, geometry.padding, geometry.pool, places)
-        return y, which
+        x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, training: bool
+    ) -> tuple[Tensor, ...]:
+        """y; in training also which of its windows' places were largest, and scaled halves."""
+        return _convolve(x, taps, b, geometry.stride, geometry.padding, geometry.pool, training)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Keep what the way back needs."""
         x, _, taps, b, ctx.geometry, _ = inputs
-        ctx.bias = b is not None
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(x, taps, output[1])
+        _, which, images, weights, largest = output
+        ctx.bias, ctx.dtype = b is not None, x.dtype
+        ctx.mark_non_differentiable(which, images, weights, largest)
+        factors = (images, weights) if largest.numel() else (x, taps)
+        ctx.save_for_backward(*factors, which, largest)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x (where it needs one), w and b."""
-        x, taps, which = ctx.saved_tensors
+        x, taps, which, largest = ctx.saved_tensors
         geometry, needs_input = ctx.geometry, ctx.needs_input_grad[0]
+        x = x.permute(0, 1, 4, 2, 3) if largest.numel() else x
         dx, dtaps, db = _convolve_backward(
-            g, which, x, taps, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
+            g, which, x, taps, largest, ctx.bias, needs_input, geometry.stride, geometry.padding, geometry.pool
         )
         dw = dtaps.permute(0, 3, 4, 1, 2)
-        return dx.to(x.dtype) if needs_input else None, dw, None, db if ctx.bias else None, None, None
+        return dx.to(ctx.dtype) if needs_input else None, dw, None, db if ctx.bias else None, None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, taps: Tensor, b: Tensor | None,
-        geometry: Geometry, places: bool,
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:  # fmt: skip
-        """The clients of all mapped calls in one."""
-        (y, which), split = mapped(Convolve, info.batch_size, in_dims, x, w, taps, b, geometry, places)
-        if places and geometry.pool > 1:
-            return (y.unflatten(0, split), which.unflatten(0, split)), (0, 0)
-        return (y.unflatten(0, split), which), (0, None)
+        info: Any, in_dims: tuple[int | None, ...], *arguments: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+        """The clients of all mapped calls in one; halves are not divided, since only the way back uses them."""
+        (y, which, *rest), split = mapped(Convolve, info.batch_size, in_dims, *arguments)
+        if not which.numel():
+            return (y.unflatten(0, split), which, *rest), (0, *[None] * 4)
+        return (y.unflatten(0, split), which.unflatten(0, split), *rest), (0, 0, *[None] * 3)
 
 
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
     """One client's convolution of images B × C × H × W."""
     bf16 = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
-    taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32).contiguous()
-    y, _ = Convolve.apply(
+    taps = w.detach().permute(2, 3, 0, 1).to(torch.bfloat16 if bf16 else torch.float32)
+    y, *_ = Convolve.apply(
         x[None], w[None], taps[None], None if b is None else b[None], geometry, torch.is_grad_enabled()
     )
     return alone(y)

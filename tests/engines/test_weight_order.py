@@ -1,0 +1,101 @@
+"""A stack's own order of weights: the same runs as in θ's order, whatever a local step keeps beside the model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedhv import SCAFFOLD, FedCMOO, FedProx, LocalTraining, Problem, Uniform, classification
+from fedhv.engines import Sequential, Stacked
+from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
+from fedhv.engines.weight_order import WeightOrder
+from fedhv.problem.parameters import Layout, flatten
+from fedhv.simulation.rounds import Plan, simulate
+
+TASKS = [classification("left", 3), classification("right", 4)]
+
+
+class Images(nn.Module):
+    """A full and a depthwise convolution with BatchNorm between them; `views` has the model view its own weights."""
+
+    def __init__(self, views: bool = False) -> None:
+        super().__init__()
+        self.views = views
+        self.wide = nn.Conv2d(2, 4, (3, 2), padding=1, bias=False)  # BatchNorm would remove a bias
+        self.norm = nn.BatchNorm2d(4)
+        self.each = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.point = nn.Conv2d(4, 5, 1)
+        self.heads = nn.ModuleList([nn.Linear(5, 3), nn.Linear(5, 4)])
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        features = torch.tanh(self.point(self.each(torch.tanh(self.norm(self.wide(images))))))
+        level = self.wide.weight.view(4, -1).square().sum() if self.views else 0.0
+        return [head(features.mean(dim=(2, 3))) + level for head in self.heads]
+
+
+def problem(norm: str = "average", views: bool = False) -> Problem:
+    draws = torch.Generator().manual_seed(0)
+    clients = [
+        (torch.randn(n, 2, 5, 6, generator=draws), [torch.randint(0, c, (n,), generator=draws) for c in (3, 4)])
+        for n in (6, 9, 14)
+    ]
+    return Problem.from_clients(lambda: Images(views), TASKS, clients, clients[0], norm=norm)
+
+
+def with_order(problem: Problem) -> Stacked:
+    """A stack as on a GPU: layers that kernels compute, and their order of weights."""
+    engine = Stacked(problem)
+    engine._install(with_stacked_kernels(engine._plain))
+    return engine
+
+
+def test_parameters_are_views_of_a_vector_whose_entries_changed_places():
+    module = with_stacked_kernels(Images())
+    layout = Layout.of(module, 2)
+    order = WeightOrder(layout, weight_axes(module))
+    theta = flatten(module)
+    inside = order.enter(theta)
+    for name, view in order.named(inside).items():
+        assert torch.equal(view, module.get_parameter(name))
+        assert view.untyped_storage().data_ptr() == inside.untyped_storage().data_ptr()
+    wide = order.named(inside)["wide.weight"]
+    assert wide.permute(2, 3, 0, 1).is_contiguous()
+    assert not torch.equal(inside, theta)
+    rows = torch.randn(3, layout.d)
+    assert torch.equal(order.leave(order.enter(rows)), rows)
+    assert torch.equal(order.enter(rows)[1], order.enter(rows[1]))
+    column = torch.randn(3, 1)
+    assert order.enter(column) is column  # no vector of parameters
+
+
+WAYS = [
+    (Uniform(), {"momentum": 0.9, "keep_state": True}),
+    (Uniform(), {"optimiser": "adamw", "weight_decay": 0.1, "keep_state": True, "clip": 0.5}),
+    (FedProx(mu=0.3), {"weight_decay": 0.01}),
+    (SCAFFOLD(), {}),
+    (FedCMOO(), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "way"), WAYS, ids=lambda each: getattr(each, "name", ""))
+def test_runs_are_those_of_the_sequential_engine(method, way):
+    norm = "local" if isinstance(method, FedProx) else "average"
+    plan = Plan(rounds=3, participants=3, local=LocalTraining(3, 6, 0.05, **way), seed=1)
+    models = []
+    for engine in (Sequential(problem(norm)), with_order(problem(norm))):
+        with engine:
+            *_, last = simulate(engine, method, plan)
+            models.append(last.state.model)
+            assert isinstance(engine, Sequential) or (engine._order.changes and engine.obstacle is None)
+    torch.testing.assert_close(models[1], models[0], rtol=2e-4, atol=2e-5)
+
+
+def test_a_model_that_views_its_weights_is_stacked_in_their_usual_order():
+    plan = Plan(rounds=1, participants=3, local=LocalTraining(2, 6, 0.05), seed=1)
+    with with_order(problem(views=True)) as engine, Sequential(problem(views=True)) as other:
+        *_, last = simulate(engine, Uniform(), plan)
+        *_, right = simulate(other, Uniform(), plan)
+        assert engine.obstacle is None
+        assert not engine._order.changes
+    torch.testing.assert_close(last.state.model, right.state.model, rtol=2e-4, atol=2e-5)
