@@ -347,7 +347,7 @@ for C, size, outputs, (KH, KW), geometry, bias in GEOMETRIES:
     alone = launch.backward(g, which, *factors, largest, bias, False, geometry)
     assert torch.equal(alone[1], given[1]) and not alone[0].numel()
 torch.manual_seed(0)
-for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True)]:
+for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True), (5, 60, 1, True)]:
     x = (5 + torch.randn(2, 3, C, side, side)).requires_grad_()
     gamma, beta = torch.randn(2, C).requires_grad_(), torch.randn(2, C).requires_grad_()
     right = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(2)])
@@ -374,6 +374,21 @@ assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, Tr
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=HANG)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_are_planned_for_the_addresses_of_their_tensors():
+    from triton._C.libtriton import native_specialize_impl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+
+    from fedhv.engines.kernels.starting import _representative
+
+    backend = type(make_backend(GPUTarget("cuda", 90, 32)))
+    values = torch.zeros(9)
+    for given in (values, values[1:], values[4:], values.half(), 1, 16, 17, 48, 2**33):
+        code = [native_specialize_impl(backend, each, False, True, True) for each in (given, _representative(given))]
+        assert code[0] == code[1], given
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

@@ -97,6 +97,7 @@ class Normalise(torch.autograd.Function):
         x, gamma, beta, _, _, ctx.relu = inputs
         _, mean, scale = output
         ctx.mark_non_differentiable(mean, scale)
+        ctx.set_materialize_grads(False)  # no zeros as gradients of these
         ctx.save_for_backward(x, gamma, beta, mean, scale)
 
     @staticmethod

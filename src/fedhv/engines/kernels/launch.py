@@ -24,6 +24,9 @@ FEW_CHANNELS = 8
 BLOCK = 4096
 """The numbers that a program scales."""
 
+IN_REGISTERS = 16384
+"""The largest group that a program of the normalisation keeps."""
+
 PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
@@ -345,11 +348,11 @@ def _sum_tiles(outputs: int, columns: int, bf16: bool) -> dict[str, int]:
 
 
 def _group_tiles(channels: int, positions: int) -> dict[str, int]:
-    """Positions and channels that a program of the normalisation holds at once."""
-    BC = triton.next_power_of_2(channels)
-    large = positions >= 1024
-    BP = min(triton.next_power_of_2(positions), max(1, (8192 if large else 4096) // BC))
-    return {"BP": BP, "BC": BC, "num_warps": 16 if large else 8 if positions >= 256 else 4}
+    """Positions and channels that a program of the normalisation holds at once: all of a group that is small enough."""
+    BP, BC = triton.next_power_of_2(positions), triton.next_power_of_2(channels)
+    if BP * BC > IN_REGISTERS:
+        return {"BP": max(1, IN_REGISTERS // 2 // BC), "BC": BC, "num_warps": 16}
+    return {"BP": BP, "BC": BC, "num_warps": max(4, min(16, BP * BC // 1024))}
 
 
 def _channel_tiles(channels: int) -> dict[str, int]:

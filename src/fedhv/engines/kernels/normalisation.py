@@ -1,7 +1,8 @@
 """GroupNorm of n clients' images, each client with its own scale and shift, with the ReLU behind it, in Triton.
 
-One program takes one group of one image, which lies in memory as H·W short rows of channels. It goes over them twice;
-the second time they come from the cache, so that memory is read once and written once.
+One program takes one group of one image, which lies in memory as H·W short rows of channels. Small groups stay in
+registers. A program goes over larger ones twice; the second time they come from the cache, so that memory is read once
+and written once either way.
 """
 
 from __future__ import annotations
@@ -24,33 +25,55 @@ def normalise_kernel(
     c = tl.arange(0, BC)
     x += part // GROUPS * (POSITIONS * C) + group * D
     y += part // GROUPS * (POSITIONS * C) + group * D
-    # Sums of differences to one of the values: a mean far from 0 costs no digits of the variance.
-    origin = tl.load(x).to(tl.float32)
-    first = tl.zeros((BP, BC), dtype=tl.float32)
-    second = tl.zeros((BP, BC), dtype=tl.float32)
-    for start in range(0, POSITIONS, BP):
-        p = start + tl.arange(0, BP)
-        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
-        values = tl.load(x + p[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
-        values = tl.where(mask, values - origin, 0.0)
-        first += values
-        second += values * values
-    shift = tl.sum(first) / (POSITIONS * D)
-    centre = origin + shift
-    factor = 1 / tl.sqrt_rn(tl.maximum(tl.sum(second) / (POSITIONS * D) - shift * shift, 0.0) + EPS)
-    tl.store(mean + part, centre)
-    tl.store(scale + part, factor)
     weight = tl.load(gamma + n * sgn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
     bias = tl.load(beta + n * sbn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
-    for start in range(0, POSITIONS, BP):
-        p = start + tl.arange(0, BP)
-        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
-        at = p[:, None] * C + c[None, :]
-        values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        values = (values - centre) * factor * weight[None, :] + bias[None, :]
-        if RELU:
-            values = tl.where(values < 0, 0.0, values)  # NaN stays NaN, as in torch's ReLU
-        tl.store(y + at, values.to(y.dtype.element_ty), mask=mask)
+    # Sums of differences to one of the values: a mean far from 0 costs no digits of the variance.
+    origin = tl.load(x).to(tl.float32)
+    if POSITIONS <= BP:
+        values = _differences(x, origin, tl.arange(0, BP), c, C, D, POSITIONS)
+        shift, factor = _shift_and_scale(tl.sum(values), tl.sum(values * values), POSITIONS * D, EPS)
+        _store_normal(y, values - shift, tl.arange(0, BP), c, factor, weight, bias, C, D, POSITIONS, RELU)
+    else:
+        first = tl.zeros((BP, BC), dtype=tl.float32)
+        second = tl.zeros((BP, BC), dtype=tl.float32)
+        for start in range(0, POSITIONS, BP):
+            values = _differences(x, origin, start + tl.arange(0, BP), c, C, D, POSITIONS)
+            first += values
+            second += values * values
+        shift, factor = _shift_and_scale(tl.sum(first), tl.sum(second), POSITIONS * D, EPS)
+        for start in range(0, POSITIONS, BP):
+            p = start + tl.arange(0, BP)
+            values = _differences(x, origin, p, c, C, D, POSITIONS) - shift
+            _store_normal(y, values, p, c, factor, weight, bias, C, D, POSITIONS, RELU)
+    tl.store(mean + part, origin + shift)
+    tl.store(scale + part, factor)
+
+
+@triton.jit
+def _differences(x, origin, p, c, C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr):
+    """The values of some positions less the origin; 0 outside."""
+    mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+    values = tl.load(x + p[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
+    return tl.where(mask, values - origin, 0.0)
+
+
+@triton.jit
+def _shift_and_scale(first, second, size, EPS):
+    """The mean of differences, and 1/√(variance + EPS), from their sum and the sum of their squares."""
+    shift = first / size
+    return shift, 1 / tl.sqrt_rn(tl.maximum(second / size - shift * shift, 0.0) + EPS)
+
+
+@triton.jit
+def _store_normal(
+    y, centred, p, c, factor, weight, bias,
+    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+    values = centred * factor * weight[None, :] + bias[None, :]
+    if RELU:
+        values = tl.where(values < 0, 0.0, values)  # NaN stays NaN, as in torch's ReLU
+    tl.store(y + p[:, None] * C + c[None, :], values.to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -72,24 +95,38 @@ def normalise_backward_kernel(
     weight = tl.load(gamma + n * sgn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
     bias = tl.load(beta + n * sbn + group * D + c, mask=c < D, other=0.0).to(tl.float32)
     centre, factor = tl.load(mean + part), tl.load(scale + part)
-    with_normal = tl.zeros((BP, BC), dtype=tl.float32)
-    alone = tl.zeros((BP, BC), dtype=tl.float32)
-    for start in range(0, POSITIONS, BP):
-        p = start + tl.arange(0, BP)
+    if POSITIONS <= BP:
+        p = tl.arange(0, BP)
         normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
-        with_normal += grads * normal
-        alone += grads
-    dweight, dbias = tl.sum(with_normal, axis=0), tl.sum(alone, axis=0)
+        dweight, dbias = tl.sum(grads * normal, axis=0), tl.sum(grads, axis=0)
+        along, level = tl.sum(dweight * weight) / (POSITIONS * D), tl.sum(dbias * weight) / (POSITIONS * D)
+        _store_gradient(dx, normal, grads, p, c, factor, weight, level, along, C, D, POSITIONS)
+    else:
+        with_normal = tl.zeros((BP, BC), dtype=tl.float32)
+        alone = tl.zeros((BP, BC), dtype=tl.float32)
+        for start in range(0, POSITIONS, BP):
+            p = start + tl.arange(0, BP)
+            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+            with_normal += grads * normal
+            alone += grads
+        dweight, dbias = tl.sum(with_normal, axis=0), tl.sum(alone, axis=0)
+        along, level = tl.sum(dweight * weight) / (POSITIONS * D), tl.sum(dbias * weight) / (POSITIONS * D)
+        for start in range(0, POSITIONS, BP):
+            p = start + tl.arange(0, BP)
+            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+            _store_gradient(dx, normal, grads, p, c, factor, weight, level, along, C, D, POSITIONS)
     tl.store(dgamma + image * C + group * D + c, dweight, mask=c < D)
     tl.store(dbeta + image * C + group * D + c, dbias, mask=c < D)
-    along = tl.sum(dweight * weight) / (POSITIONS * D)
-    level = tl.sum(dbias * weight) / (POSITIONS * D)
-    for start in range(0, POSITIONS, BP):
-        p = start + tl.arange(0, BP)
-        normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
-        out = factor * (grads * weight[None, :] - level - normal * along)
-        mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
-        tl.store(dx + p[:, None] * C + c[None, :], out.to(dx.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _store_gradient(
+    dx, normal, grads, p, c, factor, weight, level, along,
+    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    out = factor * (grads * weight[None, :] - level - normal * along)
+    mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
+    tl.store(dx + p[:, None] * C + c[None, :], out.to(dx.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -129,6 +129,7 @@ class Convolve(torch.autograd.Function):
         _, which, images, weights, largest = output
         ctx.bias, ctx.dtype = b is not None, x.dtype
         ctx.mark_non_differentiable(which, images, weights, largest)
+        ctx.set_materialize_grads(False)  # no zeros as gradients of these
         factors = (images, weights) if largest.numel() else (x, taps)
         ctx.save_for_backward(*factors, which, largest)
 

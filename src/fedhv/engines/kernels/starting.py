@@ -90,7 +90,7 @@ class Planned:
 
     Attributes:
         kernel: The function.
-        arguments: Tensors are represented by their types, numbers by one of those with the same code.
+        arguments: Tensors and numbers are represented by one of those with the same code.
         constants: Tile sizes and shapes.
         key: What `_AHEAD` knows it by.
         chip: Where it will run.
@@ -136,8 +136,26 @@ def _identify_compiler(target: Any) -> None:
     make_backend(target).hash()
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What the compiler asks of a tensor: its type, and whether it begins at a multiple of 16 bytes."""
+
+    dtype: torch.dtype
+    aligned: bool
+
+    def data_ptr(self) -> int:
+        """An address of this kind."""
+        return 0 if self.aligned else 8
+
+    def ptr_range(self) -> int:
+        """The size is not asked for."""
+        return 0
+
+
 def _representative(value: Any) -> Any:
-    """A number for which Triton makes the same code: it distinguishes 1, multiples of 16, and long numbers."""
+    """A value for which Triton makes the same code: of numbers it distinguishes 1, multiples of 16, and long ones."""
+    if isinstance(value, Tensor):
+        return Memory(value.dtype, value.data_ptr() % 16 == 0)
     if not isinstance(value, int) or isinstance(value, bool) or value == 1:
         return value
     return (2**32 if abs(value) >= 2**31 else 0) + (16 if value % 16 == 0 else 17)
@@ -163,9 +181,9 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any)
         kernel[grid](*arguments, **constants)
         return
     stages = {name: value for name, value in constants.items() if name != "num_stages"}
-    types = tuple(a.dtype if isinstance(a, Tensor) else _representative(a) for a in arguments)
     key = _key(kernel, arguments, stages)
-    _PLANNED.append(Planned(kernel, types, tuple(constants.items()), key, Chip.of(arguments[0].device)))
+    alike = tuple(map(_representative, arguments))
+    _PLANNED.append(Planned(kernel, alike, tuple(constants.items()), key, Chip.of(arguments[0].device)))
 
 
 def output(*shape: int, **options: Any) -> Tensor:
