@@ -70,6 +70,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
         super().__init__()  # type: ignore[no-untyped-call]
         self._found: Callable[[], None] | None = found
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would otherwise load its compiler, which takes seconds, to keep it from compiling what is below."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -352,7 +352,7 @@ def _group_tiles(channels: int, positions: int) -> dict[str, int]:
     BP, BC = triton.next_power_of_2(positions), triton.next_power_of_2(channels)
     if BP * BC > IN_REGISTERS:
         return {"BP": max(1, IN_REGISTERS // 2 // BC), "BC": BC, "num_warps": 16}
-    return {"BP": BP, "BC": BC, "num_warps": max(4, min(16, BP * BC // 1024))}
+    return {"BP": BP, "BC": BC, "num_warps": 16 if BP * BC >= 8192 else 4}
 
 
 def _channel_tiles(channels: int) -> dict[str, int]:
