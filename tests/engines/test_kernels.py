@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ GEOMETRIES = [
     (1, (1, 1), 3, (3, 3), Geometry(1, 1), True),
     (64, (6, 7), 64, (3, 3), Geometry(1, 1, 2), True),  # wide layers' gradients are products of scaled halves
     (65, (5, 5), 72, (3, 3), Geometry(2, 1), False),
+    (130, (4, 4), 129, (3, 3), Geometry(1, 1), True),  # wider ones are summed tap by tap
 ]
 
 
@@ -389,6 +391,37 @@ def test_kernels_are_planned_for_the_addresses_of_their_tensors():
     for given in (values, values[1:], values[4:], values.half(), 1, 16, 17, 48, 2**33):
         code = [native_specialize_impl(backend, each, False, True, True) for each in (given, _representative(given))]
         assert code[0] == code[1], given
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize("channels", [64, 128])
+def test_tiles_are_not_overwritten_while_tensor_cores_read_them(channels):
+    """Asynchronous products need as many buffers as tiles are fetched ahead: a second reader would take one away."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from fedhv.engines.kernels.launch import _tap_tiles
+    from fedhv.engines.kernels.weight_gradients import tap_gradient_kernel as kernel
+
+    tiles = _tap_tiles(channels, channels, 9, torch.float16)
+    options = {name: tiles.pop(name) for name in ("num_warps", "num_stages")}
+    sizes = dict.fromkeys(("H", "W", "OH", "OW"), 8) | dict.fromkeys(("C", "O"), channels)
+    constants = dict(**sizes, KH=3, KW=3, STRIDE=1, PADDING=1, BIAS=True, HALVES=True, **tiles)
+    pointers = {"g": "*fp16", "x": "*fp16", "dw": "*fp32", "db": "*fp32", "largest_g": "*i32", "largest_x": "*i32"}
+    numbers = dict.fromkeys(("POSITIONS", "SPLITS", "STEPS"), "i32")
+    names = kernel.arg_names
+    kinds = {**pointers, **numbers, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(
+        kernel,
+        {name: kinds[name] for name in names},
+        {(names.index(name),): value for name, value in constants.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in (*pointers, "POSITIONS")},
+    )
+    code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ttgir"]
+    assert "isAsync = true" in code
+    buffers = re.findall(r"local_alloc : \(\) -> !ttg.memdesc<(\d+)x", code)
+    assert buffers == ["3"] * (1 + tiles["TAPS"])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

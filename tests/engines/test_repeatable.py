@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.utils import deterministic
+from waiting import HANG
 
 from fedhv.engines.repeatable import Repeatable, Watch
 
@@ -61,3 +65,22 @@ def test_sums_of_whole_numbers_are_exact():
         assert not found
         torch.rand(5).cumsum(0)
     assert found == [1]
+
+
+def test_switches_do_not_load_the_compiler():
+    """Loading it takes seconds, in which a first round waits and an interrupt is not answered."""
+    code = """
+import sys
+import torch
+from fedhv.engines.repeatable import Repeatable
+here = Repeatable()
+with here.watching():
+    table = torch.randn(5, 4).requires_grad_()
+    torch.autograd.grad(table.gather(0, torch.zeros(6, 4, dtype=torch.long)).sum(), table)
+assert torch.are_deterministic_algorithms_enabled()
+here.restore()
+assert not torch.are_deterministic_algorithms_enabled()
+print(*[name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG)
+    assert run.stdout.split() == []

@@ -25,6 +25,12 @@ ADDING = (
 )  # fmt: skip
 """How the names of operations begin that torch knows to be non-deterministic on a GPU by default."""
 
+WARNING = 1
+"""Torch's mode in which operations are deterministic, and warn where they cannot be.
+
+It is set as a mode, not by `torch.use_deterministic_algorithms`, which loads torch's compiler and takes seconds.
+"""
+
 
 class Repeatable:
     """Sets torch's switches for repeatable results on a GPU, and restores them."""
@@ -35,8 +41,7 @@ class Repeatable:
         self._before = (
             cudnn.deterministic,
             cudnn.benchmark,
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.get_deterministic_debug_mode(),
             deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # set by torch at run time
         )
         self._watched = False
@@ -52,14 +57,14 @@ class Repeatable:
     def require(self) -> None:
         """Set the switch for all operations. Those without a deterministic implementation are computed anyway."""
         warnings.filterwarnings("ignore", ".*does not have a deterministic implementation")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode(WARNING)
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def restore(self) -> None:
         """Set the switches as they were before."""
-        cudnn, benchmark, algorithms, warn_only, fill = self._before
+        cudnn, benchmark, mode, fill = self._before
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn, benchmark
-        torch.use_deterministic_algorithms(algorithms, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(mode)
         deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 

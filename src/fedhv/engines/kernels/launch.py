@@ -171,8 +171,8 @@ def weight_gradient(
     n, B, OH, OW, O = full.shape
     H, W, C = images.shape[2:]
     KH, KW = kernel
-    positions, tiles = B * OH * OW, _tap_tiles(O, C, full.dtype)
-    outputs = -(-O // tiles["BO"]) * -(-KH * KW // 3) * -(-C // tiles["BC"])
+    positions, tiles = B * OH * OW, _tap_tiles(O, C, KH * KW, full.dtype)
+    outputs = -(-O // tiles["BO"]) * -(-KH * KW // tiles["TAPS"]) * -(-C // tiles["BC"])
     splits, steps = _splits(n * outputs, positions, tiles["BP"])
     dw = output(n, splits, KH, KW, O, C, device=full.device)
     db = output(n, splits, O if bias else 0, device=full.device)
@@ -330,13 +330,17 @@ def _tiles(columns: int, depth: int, dtype: torch.dtype, pool: int = 1) -> dict[
     return {"BM": BM, "BN": BN, "BK": BK, "num_warps": warps, "num_stages": 3}
 
 
-def _tap_tiles(outputs: int, channels: int, dtype: torch.dtype) -> dict[str, int]:
-    """Outputs, channels and positions of a program that sums over positions for three taps."""
+def _tap_tiles(outputs: int, channels: int, taps: int, dtype: torch.dtype) -> dict[str, int]:
+    """Taps, outputs, channels and positions of a program that sums over positions."""
     # Tensor cores that take 64 rows want float32 along the sum; those that take 16 do not mind.
-    BO, BC = min(64 if dtype.itemsize == 2 else 32, _power(outputs)), min(64, _power(channels))
+    rows = 64 if dtype.itemsize == 2 else 32
+    wide = dtype.itemsize == 2 and min(outputs, channels) >= 128  # a larger tile saves more than a second tap
+    BO, BC = min(2 * rows if wide else rows, _power(outputs)), min(64, _power(channels))
     narrow = BO * BC <= 256
-    warps = 1 if narrow else 2 if BO * BC <= 1024 else 4
-    return {"BO": BO, "BC": BC, "BP": 32 if narrow else 64, "num_warps": warps, "num_stages": 3}
+    return {
+        "TAPS": 1 if wide or taps < 3 else 3, "BO": BO, "BC": BC, "BP": 32 if narrow else 64,
+        "num_warps": 1 if narrow else 2 if BO * BC <= 1024 else 4, "num_stages": 3,
+    }  # fmt: skip
 
 
 def _sum_tiles(outputs: int, columns: int, bf16: bool) -> dict[str, int]:

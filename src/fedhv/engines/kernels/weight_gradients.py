@@ -13,47 +13,63 @@ from fedhv.engines.kernels.halves import scale
 
 
 @triton.jit
+def bias_gradient(
+    g, which, o, split, POSITIONS, STEPS,
+    O: tl.constexpr, POOLED: tl.constexpr, BO: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """One split's part of db for the outputs o: the sum of their gradients over positions.
+
+    It reads the gradients again. Summed in the loop of the products, their tiles in shared memory would have two
+    readers; Triton 3.6 then keeps one buffer too few and overwrites tiles that tensor cores still read.
+    """
+    sums = tl.zeros((BP, BO), dtype=tl.float32)
+    for step in range(STEPS):
+        p = (split * STEPS + step) * BP + tl.arange(0, BP)
+        mask = (p < POSITIONS)[:, None] & (o < O)[None, :]
+        entries = p[:, None] * O + o[None, :]
+        grads = tl.load(g + entries, mask=mask, other=0.0).to(tl.float32)
+        if POOLED:  # positions that no maximum came from have no gradient
+            grads = tl.where(tl.load(which + entries, mask=mask, other=4).to(tl.int32) < 4, grads, 0.0)
+        sums += grads
+    return tl.sum(sums, axis=0)
+
+
+@triton.jit
 def tap_gradient_kernel(
     g, x, dw, db, largest_g, largest_x,
     POSITIONS, SPLITS, STEPS,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
-    BIAS: tl.constexpr, HALVES: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr, BP: tl.constexpr,
+    BIAS: tl.constexpr, HALVES: tl.constexpr, TAPS: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """One split's part of dw, n × SPLITS × (KH·KW) × O × C, and of db, n × SPLITS × O.
 
-    g is n × B × OH × OW × O, x is n × B × H × W × C. A program takes three taps, so that it reads gradients once for
-    three products.
+    g is n × B × OH × OW × O, x is n × B × H × W × C. A program takes one tap, or three: then it reads gradients once
+    for three products.
     """
     BLOCKS: tl.constexpr = (C + BC - 1) // BC
-    THREES: tl.constexpr = (KH * KW + 2) // 3
+    PARTS: tl.constexpr = (KH * KW + TAPS - 1) // TAPS
     split, n = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    first = ((tl.program_id(2) // BLOCKS) % THREES) * 3
-    o = (tl.program_id(2) // (BLOCKS * THREES)) * BO + tl.arange(0, BO)
+    first = ((tl.program_id(2) // BLOCKS) % PARTS) * TAPS
+    o = (tl.program_id(2) // (BLOCKS * PARTS)) * BO + tl.arange(0, BO)
     c = (tl.program_id(2) % BLOCKS) * BC + tl.arange(0, BC)
-    sums_bias = first + tl.program_id(2) % BLOCKS == 0
     x += n * (POSITIONS // (OH * OW)) * (H * W * C)
     g += n * POSITIONS * O
     acc0 = tl.zeros((BO, BC), dtype=tl.float32)
     acc1, acc2 = acc0, acc0
-    bias = tl.zeros((BO,), dtype=tl.float32)
     for step in range(STEPS):
         p = (split * STEPS + step) * BP + tl.arange(0, BP)
         real = p < POSITIONS
         mask = real[:, None]
         if O % BO != 0:
             mask = mask & (o < O)[None, :]
-        grads = tl.load(g + p[:, None] * O + o[None, :], mask=mask, other=0.0)
-        if BIAS:
-            if sums_bias:
-                bias += tl.sum(grads.to(tl.float32), axis=0)
-        flipped = tl.trans(grads)
+        flipped = tl.trans(tl.load(g + p[:, None] * O + o[None, :], mask=mask, other=0.0))
         top, left = ((p // OW) % OH) * STRIDE - PADDING, (p % OW) * STRIDE - PADDING
         corner = (p // (OH * OW)).to(tl.int64) * (H * W) + top * W + left
-        for t in tl.static_range(3):
+        for t in tl.static_range(TAPS):
             kh, kw = (first + t) // KW, (first + t) % KW
             inside = real & (top + kh >= 0) & (top + kh < H) & (left + kw >= 0) & (left + kw < W)
-            if KH * KW % 3 != 0:
+            if KH * KW % TAPS != 0:
                 inside = inside & (first + t < KH * KW)
             wanted = inside[:, None]
             if C % BC != 0:
@@ -70,7 +86,7 @@ def tap_gradient_kernel(
     if HALVES:
         scale_g = scale(tl.load(largest_g + n))
         both = scale_g * scale(tl.load(largest_x + n))
-    for t in tl.static_range(3):
+    for t in tl.static_range(TAPS):
         acc = acc0
         if t == 1:
             acc = acc1
@@ -79,7 +95,8 @@ def tap_gradient_kernel(
         out = ((part * (KH * KW) + first + t) * O + o)[:, None] * C + c[None, :]
         tl.store(dw + out, acc / both, mask=(o < O)[:, None] & (c < C)[None, :] & (first + t < KH * KW))
     if BIAS:
-        if sums_bias:
+        if first + tl.program_id(2) % BLOCKS == 0:
+            bias = bias_gradient(g, g, o, split, POSITIONS, STEPS, O, False, BO, BP)
             tl.store(db + part * O + o, bias / scale_g, mask=o < O)
 
 
@@ -113,7 +130,6 @@ def column_gradient_kernel(
     g += n * POSITIONS * O
     which += n * POSITIONS * O
     acc = tl.zeros((BO, BN), dtype=tl.float32)
-    bias = tl.zeros((BO,), dtype=tl.float32)
     for step in range(STEPS):
         p = (split * STEPS + step) * BP + tl.arange(0, BP)
         real = p < POSITIONS
@@ -122,9 +138,6 @@ def column_gradient_kernel(
         grads = tl.load(g + entries, mask=mask, other=0.0)
         if POOL > 1:
             place = tl.load(which + entries, mask=mask, other=4).to(tl.int32)
-            grads = tl.where(place < 4, grads, 0.0)
-        if BIAS:
-            bias += tl.sum(grads.to(tl.float32), axis=0)
         image = p // (PW * PH)
         for q in tl.static_range(POOL * POOL):
             oh, ow = ((p // PW) % PH) * POOL + q // POOL, (p % PW) * POOL + q % POOL
@@ -151,4 +164,5 @@ def column_gradient_kernel(
     tl.store(dw + out, acc, mask=(o < O)[:, None] & (j < J)[None, :])
     if BIAS:
         if tl.program_id(2) % COLUMNS == 0:
+            bias = bias_gradient(g, which, o, split, POSITIONS, STEPS, O, POOL > 1, BO, BP)
             tl.store(db + part * O + o, bias, mask=o < O)
