@@ -407,7 +407,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--tune-seeds", default=[0], type=_numbers)
-    parser.add_argument("--tune-by", default="mean_accuracy", help="the criterion on validation, as of `fedhv tune`")
+    parser.add_argument("--tune-by", help="the criterion on validation; that of `fedhv tune` by default")
     parser.add_argument("--set", action="append", default=[], help="section.key=value, for all settings")
     parser.add_argument("--budget", type=float, help="seconds; leave out what is estimated to take longer than is left")
     parser.add_argument("--archive", help="write what this call has finished to this .tar.xz, after every study")

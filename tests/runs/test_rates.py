@@ -1,6 +1,7 @@
 """A comparison over several learning rates: one calibration, the best of each method, and how it was chosen."""
 
 import pytest
+from mixed import CHANGES, mixed
 from observers import Watch
 
 from fedhv import InputError, compare
@@ -37,6 +38,18 @@ def test_with_held_out_examples_rates_are_chosen_on_them(setting_file):
     )
     assert "chosen on the examples that clients hold out" in found.how
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("validation", [0.3, 0.0])
+def test_rates_are_chosen_by_the_tasks_main_metrics(validation):
+    """With the larger rate ROC-AUC and RMSE improve, and MeanAcc does not."""
+    found = compare(
+        mixed(), ["uniform"], [0], local_lrs=[1e-6, 0.01], rounds=8, jobs=1, quiet=True,
+        override=[*CHANGES, f"federation.validation={validation}"],
+    )  # fmt: skip
+    (run,) = found
+    assert run.parameters["local_lr"] == 0.01
+    assert "the best mean of the tasks' main metrics (roc_auc, rmse)" in found.how
 
 
 def test_rates_are_positive_and_distinct(setting_file):

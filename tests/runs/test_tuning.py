@@ -1,13 +1,16 @@
 """Tuning: equal budgets, successive halving, and a result that a user can run."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from mixed import CHANGES, mixed
 from observers import Watch
 
 from fedhv import InputError, Uniform, load_setting, run, tune
 from fedhv.methods.knobs import KNOBS
 from fedhv.methods.rules.moving import MovingFedHV
+from fedhv.protocol.evaluation import Evaluation, TaskScore
 from fedhv.runs.record import read_run
 from fedhv.runs.resolve import resolve
 from fedhv.runs.study import run_study
@@ -107,8 +110,40 @@ def test_mistakes_in_a_tuning_are_one_line(setting_file):
         tune(str(setting_file), ["uniform"], ranges={"mu": (1, 2)})
     with pytest.raises(InputError, match="two positive numbers"):
         tune(str(setting_file), ["uniform"], ranges={"local_lr": (2, 1)})
-    with pytest.raises(InputError, match="same main metric"):
-        criterion("main", resolve(str(setting_file))[1].tasks)
+    with pytest.raises(InputError, match="`by` should be one of mean_accuracy"):
+        criterion("auc", resolve(str(setting_file))[1].tasks)
+
+
+def evaluation(auc, rmse):
+    return Evaluation.of(
+        [TaskScore("kind", 0.0, 0.0, {"roc_auc": auc}), TaskScore("stay", 0.0, 0.0, {"rmse": rmse}, ("rmse",))]
+    )
+
+
+def test_metrics_of_different_kinds_are_judged_in_the_units_of_one_evaluation():
+    by = criterion(None, mixed().tasks)
+    assert by.text == "the tasks' main metrics (roc_auc, rmse)"
+    by = replace(by, first=evaluation(0.5, 4.0))
+    assert by.of(evaluation(0.75, 2.0)) == pytest.approx((0.75 - 2.0 / 4.0) / 2)
+    assert by.of(evaluation(0.75, 2.0)) > by.of(evaluation(0.75, 3.0)) > by.of(evaluation(0.6, 3.0))
+
+
+def test_a_common_metric_is_judged_in_its_own_unit_and_direction():
+    _, stay = mixed().tasks
+    by = criterion(None, [stay, stay])
+    only = [TaskScore("stay", 0.0, 0.0, {"rmse": value}, ("rmse",)) for value in (1.0, 3.0)]
+    assert (by.text, by.of(Evaluation.of(only))) == ("the tasks' main metrics (rmse)", -2.0)
+
+
+def test_trials_are_judged_by_the_tasks_main_metrics(tmp_path):
+    """With the larger rate ROC-AUC and RMSE improve, and MeanAcc does not."""
+    found = tune(
+        mixed(), ["uniform"], 2, rounds=8, out=tmp_path, jobs=1, quiet=True, ranges={"local_lr": (0.0099, 0.0101)},
+        override=[*CHANGES, "methods.uniform.local_lr=1e-6", "evaluation.every=8"],
+    )  # fmt: skip
+    assert found.best("uniform").values["local_lr"] == pytest.approx(0.01, rel=0.02)
+    assert [each.score for each in found.trials] == sorted(each.score for each in found.trials)
+    assert "Chosen by the tasks' main metrics (roc_auc, rmse)" in found.how
 
 
 def test_a_study_does_not_mix_up_two_variants_of_one_name(setting_file, tmp_path):

@@ -56,8 +56,8 @@ def tune(
         methods: Names, "package.module:Class" or `Method`s.
         trials: The trials of each method. The first has the setting's values.
         seeds: The seeds of every trial; its score is the mean over them.
-        by: "mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume" or "main", the mean of the tasks' main metric.
-            By default "main" if all tasks have the same main metric, else "mean_accuracy".
+        by: "mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume" or "main", the mean of the tasks' main
+            metrics. By default "main" if a task has a metric, else "mean_accuracy".
         validation: The share of its examples that every client holds out, unless the setting has one already.
         ranges: Other ranges to search by name, such as `{"local_lr": (0.1, 1.0), "stch.mu": (0.05, 0.5)}`.
         rounds: The rounds of the last rung, instead of the setting's.

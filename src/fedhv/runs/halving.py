@@ -68,7 +68,7 @@ class Tuned:
         ladder = ", ".join(f"{count} × {rounds} rounds" for count, rounds in self.rungs)
         seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
         return (
-            f"Chosen by {self.by.name} on {self.share:.0%} of each client's training examples, held out, {seeds}, "
+            f"Chosen by {self.by.text} on {self.share:.0%} of each client's training examples, held out, {seeds}, "
             f"successive halving with the same trials for every method: {ladder}."
         )
 
@@ -135,6 +135,7 @@ def halve(
         variants = [Variant(trial.name, trial.method) for own in left for trial in own]
         with suppress(StudyFailed):  # a trial that diverges has the lowest score
             run_study(setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer)
+        by = by.in_units_of(place for own in left for trial in own for place in _places(trial, folder, seeds))
         left = [[_judged(trial, folder, seeds, rounds, by) for trial in own] for own in left]
         tried |= {trial.name: trial for own in left for trial in own}
     for own in left:
@@ -161,5 +162,8 @@ def _own(ranges: Mapping[str, tuple[float, float]], label: str) -> dict[str, tup
 
 
 def _judged(trial: Trial, folder: Path, seeds: Sequence[int], rounds: int, by: Criterion) -> Trial:
-    places = [Variant(trial.name, trial.method).place(folder, seed) for seed in seeds]
-    return replace(trial, rounds=rounds, score=score(places, rounds, by))
+    return replace(trial, rounds=rounds, score=score(_places(trial, folder, seeds), rounds, by))
+
+
+def _places(trial: Trial, folder: Path, seeds: Sequence[int]) -> list[Path]:
+    return [Variant(trial.name, trial.method).place(folder, seed) for seed in seeds]

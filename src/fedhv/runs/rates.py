@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedhv.methods import Method
+from fedhv.protocol.evaluation import Evaluation
 from fedhv.runs.record import Run
 from fedhv.runs.variants import Variant
+from fedhv.simulation.selection import selected_by, selection_score
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
 
@@ -39,12 +41,22 @@ def at_rates(methods: Sequence[Method], rates: Sequence[float]) -> list[Variant]
 
 
 def best_rates(runs: Sequence[Run]) -> Choice:
-    """For every method the runs at the rate with the best MeanAcc over seeds: on held-out examples if there are any."""
+    """For every method the runs at the rate with the best scores over seeds, on held-out examples if there are any.
+
+    Scores of different kinds are added as in the choice of a model (`selection_score`), in the units of one evaluation.
+    """
     groups: dict[str, dict[float, list[Run]]] = {}
     for run in runs:
         groups.setdefault(run.method, {}).setdefault(float(run.parameters["local_lr"]), []).append(run)
     held = all(_validated(run) is not None for run in runs)
-    chosen = {name: max(own, key=lambda rate: _mean(own[rate], held)) for name, own in groups.items()}
+    first = next(each.evaluation for each in runs[0].rounds if each.evaluation is not None)
+
+    def score(own: Sequence[Run]) -> float:
+        return statistics.fmean(
+            selection_score((_validated(run) if held else None) or run.summary, first) for run in own
+        )
+
+    chosen = {name: max(own, key=lambda rate: score(own[rate])) for name, own in groups.items()}
     found = ", ".join(f"{name} {rate:g}" for name, rate in chosen.items())
     tried = ", ".join(f"{rate:g}" for rate in sorted({rate for own in groups.values() for rate in own}))
     where = (
@@ -54,16 +66,10 @@ def best_rates(runs: Sequence[Run]) -> Choice:
     )
     return Choice(
         tuple(run for run in runs if float(run.parameters["local_lr"]) == chosen[run.method]),
-        f"Local learning rates: {found}; the best MeanAcc of {tried} for each method, chosen on {where}.",
+        f"Local learning rates: {found}; the best {selected_by(first)} of {tried} for each method, chosen on {where}.",
     )
 
 
-def _validated(run: Run) -> float | None:
-    """MeanAcc on held-out examples at the last evaluation, if there are any."""
-    validation = next((each.validation for each in reversed(run.rounds) if each.validation is not None), None)
-    value = None if validation is None else validation.get("mean_accuracy")
-    return None if value is None else float(value)
-
-
-def _mean(runs: Sequence[Run], held: bool) -> float:
-    return statistics.fmean((_validated(run) or 0.0) if held else run.summary.mean_accuracy for run in runs)
+def _validated(run: Run) -> Evaluation | None:
+    """The run's model on held-out examples, if there are any."""
+    return None if run.summary.selection is None else run.summary.selection.validation

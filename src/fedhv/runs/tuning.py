@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhv.methods import Method
 from fedhv.methods.knobs import KNOBS, Knob
-from fedhv.protocol.evaluation import Evaluation
-from fedhv.runs.record import read_run
+from fedhv.protocol.evaluation import ACCURACY, Evaluation
+from fedhv.runs.record import CONFIG, read_run
+from fedhv.simulation.selection import selection_score
 from fedhv.support.errors import InputError, unknown
 
 RATES = (Knob("local_lr", 0.2, 5.0), Knob("server_lr", 0.5, 2.0))
@@ -123,34 +124,59 @@ class Criterion:
     Attributes:
         name: One of the four aggregates, or "main" for the mean of the tasks' main metrics.
         sign: −1 where smaller values are better.
+        metrics: The different main metrics of the tasks, for "main". Several are added as in the choice of a model
+            (`selection_score`).
+        first: For several metrics the evaluation in whose units all trials are judged.
     """
 
     name: str
     sign: float = 1.0
+    metrics: tuple[str, ...] = ()
+    first: Evaluation | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the tasks have different main metrics."""
+        return len(self.metrics) > 1
+
+    @property
+    def text(self) -> str:
+        """The criterion in a sentence."""
+        return f"the tasks' main metrics ({', '.join(self.metrics)})" if self.metrics else self.name
 
     def of(self, evaluation: Evaluation) -> float:
         """The number of an evaluation."""
         if self.name != "main":
             return self.sign * float(getattr(evaluation, self.name))
-        mains = [next(iter(task.metrics.values())) for task in evaluation.tasks]
-        return self.sign * sum(mains) / len(mains)
+        if self.mixed:
+            return selection_score(evaluation, self.first or evaluation)
+        return self.sign * sum(task.main.value for task in evaluation.tasks) / len(evaluation.tasks)
+
+    def in_units_of(self, folders: Iterable[Path]) -> Criterion:
+        """The same in the units of the first evaluation that any of these runs has, in their order."""
+        if not self.mixed or self.first is not None:
+            return self
+        runs = (read_run(folder) for folder in folders if (folder / CONFIG).exists())
+        return replace(
+            self, first=next((each.evaluation for run in runs for each in run.rounds if each.evaluation), None)
+        )
 
 
 CRITERIA = ("mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume", "main")
 
 
 def criterion(name: str | None, tasks: Sequence[Any]) -> Criterion:
-    """The criterion of this name; by default the tasks' main metric if they all have the same, else MeanAcc."""
+    """The criterion of this name; by default the tasks' main metrics, MeanAcc where no task has one."""
     mains = [task.metrics[0] if task.metrics else None for task in tasks]
-    common = mains[0] is not None and all(each is not None and each.name == mains[0].name for each in mains)
     if name is None:
-        name = "main" if common else "mean_accuracy"
+        name = "main" if any(mains) else "mean_accuracy"
     if name not in CRITERIA:
         raise InputError(f"`by` should be one of {', '.join(CRITERIA)}. Found '{name}'.")
-    if name == "main" and not common:
-        raise InputError("`by = 'main'` needs tasks with the same main metric. Name another criterion.")
-    smaller = name == "mean_loss" or (name == "main" and mains[0] is not None and mains[0].better == "lower")
-    return Criterion(name, -1.0 if smaller else 1.0)
+    if name != "main":
+        return Criterion(name, -1.0 if name == "mean_loss" else 1.0)
+    metrics = tuple(dict.fromkeys(ACCURACY if main is None else main.name for main in mains))
+    smaller = len(metrics) == 1 and mains[0] is not None and mains[0].better == "lower"
+    return Criterion(name, -1.0 if smaller else 1.0, metrics)
 
 
 def score(folders: Sequence[Path], rounds: int, by: Criterion) -> float:

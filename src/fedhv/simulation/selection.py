@@ -25,6 +25,14 @@ def selection_score(evaluation: Evaluation, first: Evaluation) -> float:
     return math.fsum(map(_scaled, evaluation.tasks, first.tasks)) / len(evaluation.tasks)
 
 
+def selected_by(evaluation: Evaluation) -> str:
+    """What `selection_score` averages, in words: MeanAcc, the mean of a common metric, or of several main metrics."""
+    names = list(dict.fromkeys(task.main.name for task in evaluation.tasks))
+    if names == [ACCURACY]:
+        return "MeanAcc"
+    return f"mean {names[0]}" if len(names) == 1 else f"mean of the tasks' main metrics ({', '.join(names)})"
+
+
 def _scaled(task: Any, first: Any) -> float:
     main = task.main
     if main.higher:
