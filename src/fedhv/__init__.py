@@ -1,4 +1,4 @@
-"""FedHV: task-wise federated multi-objective optimisation with m extra numbers per client."""
+"""Federated multi-task learning with PyTorch: one shared model for several tasks, and the rules that weigh them."""
 
 from typing import TYPE_CHECKING
 

@@ -7,20 +7,24 @@ import json
 import pytest
 
 from fedhv import FSMGDA, FedHV, Uniform
-from fedhv.methods import METHODS, RULES, make_method
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method
 from fedhv.simulation.communication import TASKS, communication
 
 
 def test_every_method_is_listed_with_what_it_needs_and_sends(command):
     rows = {row["name"]: row for row in json.loads(command("list", "methods", "--json").out)}
-    assert [*METHODS, *RULES] == list(rows)[: len(METHODS) + len(RULES)]
+    own = [*METHODS, *RULES, *CLIENT_SIDE]
+    assert own == list(rows)[: len(own)]
     assert {name for name, row in rows.items() if row["reference"]} == {"fedhv"}
     for name in RULES:
         assert rows[name]["family"] == rows["fedhv"]["family"] == "loss-only"
         assert rows[name]["extra"] == rows["fedhv"]["extra"] == 2 * TASKS
     assert rows["fsmgda"]["family"] == rows["fedcmoo"]["family"] == "gradient"
     assert rows["stch"]["hyperparameters"] == ["mu"]
-    assert rows["uniform"]["extra"] == 0
+    assert rows["uniform"]["extra"] == rows["fedprox"]["extra"] == 0
+    assert rows["uniform"]["family"] == "equal weights"
+    assert rows["scaffold"]["family"] == rows["fedprox"]["family"] == "local training"
+    assert rows["scaffold"]["up"] == 2 * rows["uniform"]["up"]  # the control variate's change, of the model's size
 
 
 def test_the_table_names_the_methods_and_what_the_counts_are_of(command):

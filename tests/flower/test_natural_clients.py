@@ -1,4 +1,4 @@
-"""A benchmark that brings its clients needs a node for each of them."""
+"""A benchmark that defines its clients needs a node for each of them."""
 
 import pytest
 

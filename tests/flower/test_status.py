@@ -94,7 +94,7 @@ def test_a_run_goes_back_to_a_kept_round_and_ends_as_if_nothing_had_happened(tmp
     assert "Found rounds: 2, 4" in missing.err
     went = command("flower", "back", str(tmp_path / "run"), "--resume-from", "3")
     assert went.code == 0
-    assert "goes on after round 2 (round 3 was not kept)" in went.out
+    assert "continues after round 2 (round 3 was not kept)" in went.out
     again = play(tmp_path / "run", problem=problem, override=kept)
     assert [played.number for played in again.rounds] == [1, 2, 3, 4, 5]
     assert all(torch.equal(again.state_dict[name], value) for name, value in whole.state_dict.items())

@@ -115,7 +115,7 @@ def test_a_file_that_was_cut_off_during_a_run_is_said(tmp_path):
     with open(tmp_path / "x", "r+b") as file:
         file.truncate(100)
     with pytest.raises(
-        FedHVError, match=r"^The memory map's file ends before row 12\. It was changed during the run\.$"
+        FedHVError, match=r"^The file of the memory map is too short for row 12: it was changed during the run\.$"
     ):
         rows.read(np.array([12]))
 

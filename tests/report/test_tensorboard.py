@@ -142,5 +142,5 @@ def test_a_disk_that_is_full_at_the_end_is_said_and_nothing_is_raised(tmp_path, 
     board.stop()
     where = played / "tensorboard"
     assert heard.said == [
-        f"{where} could not be written: No space left on device. The run goes on without TensorBoard."
+        f"{where} could not be written: No space left on device. The run continues without TensorBoard."
     ]

@@ -43,7 +43,7 @@ def test_the_last_kept_round_before_it_will_do(tmp_path):
             said.append(done)
 
     fedhv.run(problem, "uniform", out=tmp_path / "run", resume_from=5, observer=Notes(), **KEEP)
-    assert f"The run in {tmp_path / 'run'} goes on after round 4 (round 5 was not kept)." in said
+    assert f"The run in {tmp_path / 'run'} continues after round 4 (round 5 was not kept)." in said
     assert 4 in said
 
 
@@ -95,4 +95,4 @@ def test_the_command_line_goes_back(tmp_path, command):
     assert command(*line).code == 0
     went = command(*line, "--resume-from", "2")
     assert went.code == 0
-    assert "goes on after round 2" in went.err.replace("\n", " ")
+    assert "continues after round 2" in went.err.replace("\n", " ")

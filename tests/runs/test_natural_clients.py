@@ -1,4 +1,4 @@
-"""A benchmark that brings its clients keeps them; a setting of it says only who takes part."""
+"""A benchmark that defines its clients keeps them; a setting of it says only who takes part."""
 
 import tomllib
 
@@ -84,7 +84,7 @@ def test_such_a_setting_runs_and_resumes(setting, tmp_path):
     ],
 )
 def test_keys_that_would_change_nothing_are_refused(setting, key, line):
-    with pytest.raises(InputError, match=rf"brings its clients: `federation.{key}` changes nothing. Leave it out."):
+    with pytest.raises(InputError, match=rf"defines its clients: `federation.{key}` has no effect. Leave it out."):
         resolve(setting(more=line))
 
 
@@ -92,7 +92,7 @@ def test_keys_that_would_change_nothing_are_refused(setting, key, line):
     ("more", "key"), [("", "clients"), ("clients = 4", "samples_per_client"), ("samples_per_client = 4", "clients")]
 )
 def test_a_benchmark_without_clients_needs_to_be_divided(setting, more, key):
-    with pytest.raises(InputError, match=rf"`federation.{key}` is missing: benchmark 'custom' brings no clients"):
+    with pytest.raises(InputError, match=rf"`federation.{key}` is missing: benchmark 'custom' does not define clients"):
         resolve(setting("benchmark", more))
 
 

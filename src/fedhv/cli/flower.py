@@ -37,7 +37,7 @@ def up(
     setting: SettingArgument,
     nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client of the federation.")] = 3,
     tls: Annotated[bool, typer.Option("--tls", help="Use encryption, and accept registered node keys only.")] = False,
-    method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
+    method: Annotated[str, typer.Option(help="A name from `fedhv list methods`, or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
     rounds: RoundsOption = None,
     out: Annotated[
@@ -139,7 +139,7 @@ def back(
     folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
     resume_from: Annotated[int, typer.Option("--resume-from", min=1, help="The round after which the run continues.")],
 ) -> None:
-    """Go back to a round, or to the last before it whose checkpoint was kept; the same run, started again, goes on."""
+    """Go back to a round, or the last before it whose checkpoint was kept; the same run, started again, continues."""
     from fedhv.runs.back import back_message, take_back
 
     print_line(output_console(140), back_message(folder, resume_from, take_back(folder, resume_from)))

@@ -20,7 +20,7 @@ from fedhv.cli.options import (
     print_json,
 )
 from fedhv.engines import ENGINES
-from fedhv.methods import METHODS, RULES
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES
 from fedhv.runs.config import load_setting, setting_tables, shipped_settings
 from fedhv.support import toml
 from fedhv.support.errors import unknown
@@ -51,6 +51,7 @@ def list_(
             "settings": settings,
             "methods": list(METHODS),
             "rules": list(RULES),
+            "local_training": list(CLIENT_SIDE),
             "benchmarks": list(BENCHMARKS),
             "engines": ["auto", *ENGINES],
         }
@@ -64,6 +65,7 @@ def list_(
     console.print(table)
     console.print(f"Methods: {', '.join(METHODS)}, or your own as package.module:Class", highlight=False)
     console.print(f"Other rules: {', '.join(RULES)}; for needs and communication: fedhv list methods", highlight=False)
+    console.print(f"Other local training: {', '.join(CLIENT_SIDE)}", highlight=False)
     console.print(f"Engines: auto, {', '.join(ENGINES)}", highlight=False)
 
 

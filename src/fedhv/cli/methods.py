@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedhv.cli.options import print_json
-from fedhv.methods import METHODS, RULES, make_method, method_class
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method, method_class
 from fedhv.methods.base import Method
 from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
@@ -38,8 +38,8 @@ class Listed:
 
 
 def listed() -> list[Listed]:
-    """All methods: the paper's, the loss-only rules, and TorchJD's if it is installed."""
-    own = [_listed(name, communication(make_method(name))) for name in [*METHODS, *RULES]]
+    """All methods: the paper's, loss-only rules, those that change local training, and TorchJD's if it is installed."""
+    own = [_listed(name, communication(make_method(name))) for name in [*METHODS, *RULES, *CLIENT_SIDE]]
     sent = {each.name: each.sends for each in own}
     # The communication of a TorchJD rule is that of its kind, for all hyper-parameters.
     return own + [_listed(name, sent[method_class(name).rates_of]) for name in torchjd_names()]
@@ -74,7 +74,7 @@ def _listed(name: str, sends: RoundCommunication) -> Listed:
     fields = [each.name for each in dataclasses.fields(cls) if each.init]
     return Listed(
         name=name,
-        family=_family(cls),
+        family=_family(name, cls),
         reference="reference" in fields,
         preferences="preferences" in fields,
         hyperparameters=[each for each in fields if each not in COMMON],
@@ -82,10 +82,12 @@ def _listed(name: str, sends: RoundCommunication) -> Listed:
     )
 
 
-def _family(cls: type[Method]) -> str:
+def _family(name: str, cls: type[Method]) -> str:
+    if name in CLIENT_SIDE:
+        return "local training"
     if issubclass(cls, ReportingMethod):
         return "loss-only"
-    return "fixed weights" if issubclass(cls, Uniform) else "gradient"
+    return "equal weights" if issubclass(cls, Uniform) else "gradient"
 
 
 COMMON = {each.name for each in dataclasses.fields(PreferenceMethod)} | {

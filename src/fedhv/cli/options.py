@@ -56,7 +56,7 @@ def print_json(value: Any) -> None:
 def same_command(*more: str) -> str:
     """The current command line, with additional words if they are missing.
 
-    `--fresh` and `--resume-from` are left out: a run that goes on neither starts again nor goes back again.
+    `--fresh` and `--resume-from` are left out: a run that continues neither starts again nor goes back again.
     """
     typed: list[str] = []
     words = iter(sys.argv[1:])

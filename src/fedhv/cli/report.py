@@ -66,7 +66,7 @@ def watch(
         int, typer.Option(min=0, max=65535, show_default=False, help="The port on 127.0.0.1 [default: a free one].")
     ] = 0,
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="Show one run's clients in this terminal: who answers, and how fast.")
+        bool, typer.Option("--nodes", help="Show the clients of one run in this terminal: replies and response times.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -67,7 +67,9 @@ def reproduce(
         str, typer.Option(help="FedHV's reference: calibrated as in the paper, the paper's values, or ours.")
     ] = REFERENCES[0],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated times.")] = False,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run missing runs, or only compare.")] = True,
+    run: Annotated[
+        bool, typer.Option("--run/--no-run", help="Compute missing runs, or compare the finished ones alone.")
+    ] = True,
     quiet: QuietOption = False,
     as_json: Json = False,
 ) -> None:

@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     setting: SettingArgument,
-    method: Annotated[str, typer.Option(help="fedhv, uniform, fsmgda, fedcmoo or package.module:Class.")] = "fedhv",
+    method: Annotated[str, typer.Option(help="A name from `fedhv list methods`, or package.module:Class.")] = "fedhv",
     seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
     rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,

@@ -70,7 +70,7 @@ class Choice:
         return {}
 
     def adapted(self, plan: AnyPlan) -> AnyPlan:
-        """The plan of a run as it is played there; a federation of real machines guards itself by default."""
+        """The plan with this engine's defaults; Flower sets a bound on update norms."""
         return plan
 
     def __str__(self) -> str:

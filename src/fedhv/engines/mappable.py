@@ -94,7 +94,7 @@ def _few(problem: Problem) -> Problem:
 
 
 class _Some(Clients):
-    """A client of a trial, who need not have every task."""
+    """A client of the trial problem; it may lack tasks."""
 
     complete = False
 

@@ -219,7 +219,7 @@ class Stacked(Engine):
         return [self._alone(work, me) for work, me in some]
 
     def _alone(self, work: Computation, me: Member) -> Any:
-        """What one client computes, unless somebody wants to stop."""
+        """The result of one client's computation; KeyboardInterrupt if a signal has arrived."""
         self._check_stopping()
         return work.alone(self.client, me)
 

@@ -26,7 +26,7 @@ class Trajectory:
         single: Whether it is a single gradient.
         first: The gradient of the first step, where it is known already.
         terms: Of the local objective beside the tasks' losses.
-        state: Of the optimiser, where it goes on from an earlier round.
+        state: Of the optimiser, where it continues from an earlier round.
         batch_size: Of its minibatches, where these may not be padded; 0 where they may.
     """
 

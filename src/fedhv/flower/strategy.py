@@ -86,7 +86,7 @@ class Strategy(FlowerStrategy):
         chosen = override_setting(setting or setting_of(problem), list(override))
         if chosen.evaluation.patience:
             raise InputError(
-                "Flower's loop plays a fixed number of rounds: `evaluation.patience` has no effect in a strategy. "
+                "Flower's loop runs a fixed number of rounds: `evaluation.patience` has no effect in a strategy. "
                 "Leave it out, or use fedhv.flower.server_app."
             )
         refuse_hidden_labels(chosen)

@@ -27,9 +27,9 @@ from fedhv.support.errors import InputError, diverged
 class FedCMOO(Method):
     """Communication-efficient federated multi-objective optimisation with the randomised-SVD Gram estimate.
 
-    A round has two stages. The first computes the weights: clients send compressed task gradients, receive their
-    compressed sum and return the terms that complete the Gram estimate. The second trains with these weights: the
-    first local step applies the gradients of the first stage, and K − 1 steps follow.
+    A round has three exchanges. The first two compute the weights: clients send compressed task gradients, receive
+    their compressed sum and return the terms that complete the Gram estimate. The third trains with these weights: the
+    first local step applies the gradients of the first exchange, and K − 1 steps follow.
 
     Attributes:
         extra_upload: The size of the compressed gradients in units of the shared parameters.
@@ -52,7 +52,7 @@ class FedCMOO(Method):
             raise InputError(f"Method 'fedcmoo': `iterations` should be a whole number. Found {self.iterations}.")
 
     def round(self, state: State) -> Conversation:
-        """One round in two stages."""
+        """One round in three exchanges."""
         gradients = yield TaskGradients(state.model, self.extra_upload)
         total, norms = _sum_and_norms(gradients.compressed)
         if not np.isfinite(norms).all():

@@ -71,5 +71,7 @@ class RowFile:
         while done < len(view):
             count = os.preadv(self._file, [view[done:]], start + done)
             if count == 0:
-                raise FedHVError(f"The memory map's file ends before row {position}. It was changed during the run.")
+                raise FedHVError(
+                    f"The file of the memory map is too short for row {position}: it was changed during the run."
+                )
             done += count

@@ -56,7 +56,7 @@ class AveragedNorm(_BatchNorm):
                 "BatchNorm should see two values per channel or more while training. Found a minibatch with one: give "
                 'clients and minibatches two examples or more, or set norm = "frozen" or "group".'
             )
-        # A layer that is called twice goes on from its first call, as torch's does.
+        # A layer that is called twice continues from its first call, as torch's does.
         mean, var = (each.detach().clone() for each in self.fresh or (self.running_mean, self.running_var))
         assert self.momentum is not None
         output = F.batch_norm(input, mean, var, self.weight, self.bias, True, self.momentum, self.eps)

@@ -180,7 +180,7 @@ class Collector:
             self._sum(clients, replies)
 
     def _compare(self) -> None:
-        """Leave out who is far from the others, and sum up the rest as if they had come in like this."""
+        """Leave out outliers, and sum the other replies in the cohort's order."""
         if not self.partial.waiting:
             return
         replies = {k: reply for some in self.partial.waiting for k, reply in zip(*some, strict=True)}
@@ -256,7 +256,7 @@ class Collector:
         return call.request.replies(answers)
 
     def _unchecked(self) -> Unchecked:
-        """What the screening found, on the device: nobody has waited for it."""
+        """The results of screening, on the device; they have not been copied to the host."""
         held = self.partial.norms if self._call.intake.norms else []
         norms = [found for _, found in held]
         return Unchecked(

@@ -65,7 +65,7 @@ class ClientReply:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """What the screening found in replies that were combined before anybody looked at it.
+    """The results of screening of replies that were combined before these were read.
 
     Attributes:
         doubtful: Whether a reply has to be checked by itself, as a tensor on the device of the replies.

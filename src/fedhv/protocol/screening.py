@@ -50,7 +50,7 @@ class Screening:
         trim: Of "trimmed": the share of updates that is cut at either end.
         quorum: On Flower, an exchange waits `grace` seconds longer after this number of replies: a whole number, or a
             share of those who were asked. None waits for all, up to the deadline.
-        grace: Seconds that an exchange goes on after its quorum.
+        grace: Seconds that an exchange continues after its quorum.
     """
 
     min_replies: int = 1
@@ -89,7 +89,7 @@ class Screening:
             raise InputError(f"`server.trim` should be in [0, 0.5). Found `trim = {self.trim}`.")
         if self.quorum is not None and not (0 < self.quorum < 1 or (self.quorum >= 1 and self.quorum % 1 == 0)):
             raise InputError(
-                "`quorum` should be a whole number of replies, or a share of those who are asked in (0, 1). "
+                "`quorum` should be a whole number of replies, or a fraction in (0, 1) of the clients that are asked. "
                 f"Found `quorum = {self.quorum}`."
             )
         if not 0 <= self.grace < float("inf"):

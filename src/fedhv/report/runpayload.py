@@ -1,4 +1,4 @@
-"""One run as the page has it: its rounds and evaluations as rounded columns, its health, and who took part."""
+"""One run as the page has it: its rounds and evaluations as rounded columns, its health, and its participants."""
 
 from __future__ import annotations
 

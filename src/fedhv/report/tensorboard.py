@@ -69,7 +69,7 @@ class _Follower:
 class TensorBoard(Forwarding):
     """Forwards all events and writes `tensorboard/` in the folder of a run or a study.
 
-    If the log cannot be written, one message is shown and logging ends. The run goes on, and the histories have all
+    If the log cannot be written, one message is shown and logging ends. The run continues, and the histories have all
     values.
     """
 
@@ -116,7 +116,7 @@ class TensorBoard(Forwarding):
             self._given_up = True
             where = self._folder / FOLDER
             self.message(
-                f"{where} could not be written: {error.strerror or error}. The run goes on without TensorBoard."
+                f"{where} could not be written: {error.strerror or error}. The run continues without TensorBoard."
             )
 
     def _update(self) -> None:

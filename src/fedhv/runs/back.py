@@ -1,4 +1,4 @@
-"""Going back: a run that went wrong goes on from a round whose checkpoint was kept."""
+"""Going back: a run that went wrong continues from a round whose checkpoint was kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedhv.support.files import locked
 def take_back(folder: Path, round: int) -> int:
     """Take the run in a folder back to a round, or to the last before it that was kept; returns that round.
 
-    The same run, resumed, goes on there. The lines of later rounds leave the history when it is resumed.
+    The same run, resumed, continues there. The lines of later rounds leave the history when it is resumed.
     """
     read_run(folder)
     with locked(folder):  # not under a running process
@@ -51,4 +51,4 @@ def take_all_back(folders: Iterable[Path], round: int, observer: Observer) -> No
 def back_message(folder: Path, round: int, back: int) -> str:
     """What has happened."""
     kept = "" if back == round else f" (round {round} was not kept)"
-    return f"The run in {folder} goes on after round {back}{kept}."
+    return f"The run in {folder} continues after round {back}{kept}."

@@ -129,7 +129,7 @@ def check_calibration(
 
 
 NO_SELECTION = ("evaluation.every=0", "evaluation.keep=last", "evaluation.patience=0")
-"""A calibration plays all its rounds and keeps no model."""
+"""A calibration computes all its rounds and keeps no model."""
 
 
 def _jobs(

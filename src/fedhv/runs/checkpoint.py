@@ -94,7 +94,7 @@ def round_to_go_back_to(folder: Path, round: int) -> int:
 def go_back(folder: Path, round: int) -> int:
     """Make a kept checkpoint the newest one, and return its round: `round`, or the last before it that was kept.
 
-    A run that is resumed goes on from there. Rounds are functions of the state and the seed, so a simulated run that
+    A run that is resumed continues from there. Rounds are functions of the state and the seed, so a simulated run that
     goes back further than to `round` repeats the rounds up to it exactly.
     """
     back = round_to_go_back_to(folder, round)

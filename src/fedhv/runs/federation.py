@@ -22,7 +22,7 @@ class FederationSettings:
     """The clients and the partition of examples.
 
     Attributes:
-        clients: N; left out where the benchmark brings its clients, as `tox21` and `star` do.
+        clients: N; left out where the benchmark defines its clients, as `tox21` and `star` do.
         participants: M of them take part in each round.
         samples_per_client: One number for all, or a list with one number for every client; left out with `clients`.
         partition: "dirichlet" over label strata, or "iid".
@@ -84,7 +84,7 @@ class FederationSettings:
             raise InputError(f"`federation.missing_by` should be 'label' or 'task'. Found '{self.missing_by}'.")
 
     def divide(self, benchmark: Benchmark) -> Clients:
-        """The clients' index lists: those that a benchmark brings, or a partition of its examples."""
+        """The clients' index lists: those that a benchmark defines, or a partition of its examples."""
         from fedhv.problem.problem import Problem
 
         if isinstance(benchmark, Problem):
@@ -99,7 +99,7 @@ class FederationSettings:
             default = None if defaults[name] is dataclasses.MISSING else defaults[name]
             if getattr(self, name) != default:
                 raise InputError(
-                    f"Benchmark '{benchmark}' brings its clients: `federation.{name}` changes nothing. Leave it out."
+                    f"Benchmark '{benchmark}' defines its clients: `federation.{name}` has no effect. Leave it out."
                 )
 
     def _partition(self, benchmark: Benchmark) -> Clients:
@@ -116,7 +116,9 @@ class FederationSettings:
         clients, given = self.clients, self.samples_per_client
         for name, value in (("clients", clients), ("samples_per_client", given)):
             if value is None:
-                raise InputError(f"The key `federation.{name}` is missing: benchmark '{benchmark}' brings no clients.")
+                raise InputError(
+                    f"The key `federation.{name}` is missing: benchmark '{benchmark}' does not define clients."
+                )
         return np.full(clients, given) if isinstance(given, int) else np.asarray(given)  # type: ignore[arg-type]
 
 

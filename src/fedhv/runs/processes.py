@@ -19,7 +19,7 @@ def in_processes(
 ) -> list[T | FedHVError]:
     """The result or error of each call; `tick` is called a few times a second.
 
-    A call whose worker died is repeated: a run goes on from its last checkpoint. When the user interrupts, every call
+    A call whose worker died is repeated: a run continues from its last checkpoint. When the user interrupts, every call
     ends with KeyboardInterrupt and is waited for.
     """
     remedy = "The same command resumes the runs, with fewer --jobs for less memory."

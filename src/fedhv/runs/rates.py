@@ -62,7 +62,7 @@ def best_rates(runs: Sequence[Run]) -> Choice:
     where = (
         "the examples that clients hold out"
         if held
-        else "the test examples themselves, which flatters every method; set federation.validation=0.2"
+        else "the test examples themselves, which makes the scores optimistic; set federation.validation=0.2"
     )
     return Choice(
         tuple(run for run in runs if float(run.parameters["local_lr"]) == chosen[run.method]),

@@ -47,7 +47,7 @@ class Tally:
     taken: list[int] = field(default_factory=list)
     norms: dict[int, float] = field(default_factory=dict)
     unchecked: list[Unchecked] = field(default_factory=list)
-    """What the screening found in replies that were combined before anybody looked at it."""
+    """The results of screening of replies that were combined before these were read."""
 
     def cohort(self, by_client: Mapping[int, float]) -> dict[str, Any]:
         """Who took part: how many clients were there, who was asked, whose answers count, the norms of their updates.

@@ -42,8 +42,8 @@ def rounds(
     Every draw is a function of the seed and the round, so starting from the state after round `start` gives what
     an uninterrupted run gives. What it hands out (`Call`, `Assess`) may be answered together with other runs'.
     `baseline` is the largest test loss of the first evaluation, where it lies before `start`. `kept` is what clients
-    keep, where a run goes on from a checkpoint. `sizes` is asked where cohorts are drawn by size. `largest` is the norm
-    of the longest step up to `start`.
+    keep, where a run continues from a checkpoint. `sizes` is asked where cohorts are drawn by size. `largest` is the
+    norm of the longest step up to `start`.
 
     With `ahead` the next round begins before the numbers of the last one are read, so that a GPU always has work.
     Replies are then trusted until these numbers are there. If they are doubtful, or something fails, the round is

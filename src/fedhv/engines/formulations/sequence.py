@@ -23,7 +23,7 @@ class GRUSequence(torch.autograd.Function):
 
     @staticmethod
     def forward(gates: Tensor, h0: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """h after every step, groups × time × batch × size, and what the way back needs."""
+        """h after every step, groups × time × batch × size, and what the backward pass needs."""
         states, kept, h = [], [], h0
         for own in _steps(gates):
             h, work = _gru_cell(own, _hidden(h, weight, bias), h)
@@ -66,7 +66,7 @@ class LSTMSequence(torch.autograd.Function):
 
     @staticmethod
     def forward(gates: Tensor, h0: Tensor, c0: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """h and c after every step, and what the way back needs."""
+        """h and c after every step, and what the backward pass needs."""
         hs, cs, kept, h, c = [], [], [], h0, c0
         for own in _steps(gates):
             h, c, work = _lstm_cell(own, _hidden(h, weight, None), c)
@@ -143,7 +143,7 @@ def _fused(gates: Tensor) -> bool:
 
 
 def _gru_cell(gates: Tensor, hidden: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    r"""h' = n + z (h − n), and r, z, n, h and $W_{hn} h + b_{hn}$ for the way back."""
+    r"""h' = n + z (h − n), and r, z, n, h and $W_{hn} h + b_{hn}$ for the backward pass."""
     if _fused(gates):
         flat = (each.flatten(0, 1) for each in (gates, hidden, h))
         after, work = torch.ops.aten._thnn_fused_gru_cell(*flat)
@@ -168,7 +168,7 @@ def _gru_cell_backward(g: Tensor, work: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _lstm_cell(gates: Tensor, hidden: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """h' and c', and the gates i, f, g and o for the way back."""
+    """h' and c', and the gates i, f, g and o for the backward pass."""
     if _fused(gates):
         flat = (each.flatten(0, 1) for each in (gates, hidden, c))
         h, after, work = torch.ops.aten._thnn_fused_lstm_cell(*flat)

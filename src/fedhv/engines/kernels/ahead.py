@@ -19,7 +19,7 @@ from typing import Protocol
 from fedhv.support.cores import usable_cores
 
 PATIENCE = 0.2
-"""Seconds between looks at whether somebody wants to stop."""
+"""Seconds between checks for a signal."""
 
 MOST = 16
 """The largest number of kernels that are compiled at the same time."""

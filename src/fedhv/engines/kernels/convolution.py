@@ -4,8 +4,8 @@ The libraries' answer to a stack of different kernels is the grouped convolution
 the GPU can do. Here every tile of the output is a product of gathered pixels with one client's weights; a 2×2
 maximum and ReLU behind the convolution are taken before anything is written, so that its large output never exists.
 
-Rows of a product are positions, columns are channels. For the way back the forward pass notes in `which` the place in
-its window (0 … 3) that was largest; 4 means that ReLU let nothing through.
+Rows of a product are positions, columns are channels. The forward pass notes in `which`, for the backward pass, the
+place in its window (0 … 3) that was largest; 4 means that ReLU let nothing through.
 """
 
 from __future__ import annotations

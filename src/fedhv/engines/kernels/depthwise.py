@@ -84,7 +84,7 @@ class Depthwise(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what the way back needs."""
+        """Keep what the backward pass needs."""
         x, _, taps, b, ctx.geometry = inputs
         ctx.bias = b is not None
         ctx.save_for_backward(x, taps)

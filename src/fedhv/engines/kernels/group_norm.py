@@ -87,7 +87,7 @@ class Normalise(torch.autograd.Function):
     def forward(
         x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """y, and what the way back needs: every group's mean and 1/√(variance + ε)."""
+        """y, and what the backward pass needs: every group's mean and 1/√(variance + ε)."""
         y, mean, scale = _normalise(x, gamma, beta, groups, eps, relu)
         return y, mean, scale
 

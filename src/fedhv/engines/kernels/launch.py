@@ -35,7 +35,7 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, train
     """y (n × B × O × PH × PW, channels last); in training also which of its windows' places were largest, and halves.
 
     The weights' precision is that of the products: `taps` is n × KH × KW × O × C in float32 (for tf32) or bfloat16. In
-    training, factors of wide layers become scaled halves, as the way back takes them (see `wide`).
+    training, factors of wide layers become scaled halves, as the backward pass takes them (see `wide`).
     """
     n, B, C, H, W = x.shape
     _, KH, KW, O, _ = taps.shape

@@ -12,8 +12,8 @@ from torch import Tensor
 def alone(result: Tensor) -> Tensor:
     """The result of one client, without the axis of clients.
 
-    For autograd it is no view, which a model may not overwrite (`x += y`); on the way back it is one, which `result[0]`
-    is not.
+    For autograd it is no view, which a model may not overwrite (`x += y`); in the backward pass it is one, which
+    `result[0]` is not.
     """
     out: Tensor = torch.ops.aten._unsafe_view(result, result.shape[1:])
     return out

@@ -124,7 +124,7 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Keep what the way back needs."""
+        """Keep what the backward pass needs."""
         x, _, taps, b, ctx.geometry, _ = inputs
         _, which, images, weights, largest = output
         ctx.bias, ctx.dtype = b is not None, x.dtype
@@ -149,7 +149,7 @@ class Convolve(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], *arguments: Any
     ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
-        """The clients of all mapped calls in one; halves are not divided, since only the way back uses them."""
+        """The clients of all mapped calls in one; halves are not divided, since only the backward pass uses them."""
         (y, which, *rest), split = mapped(Convolve, info.batch_size, in_dims, *arguments)
         if not which.numel():
             return (y.unflatten(0, split), which, *rest), (0, *[None] * 4)

@@ -1,4 +1,4 @@
-"""Wide convolutions in tf32: their factors become scaled halves in the forward pass, which the way back uses again."""
+"""Wide convolutions in tf32: their factors become scaled halves in the forward pass, for the backward pass too."""
 
 from __future__ import annotations
 

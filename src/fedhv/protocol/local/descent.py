@@ -33,7 +33,7 @@ def descend(
         rule: The update rule.
         terms: Terms that are added to the objective.
         clip: The largest norm of a gradient.
-        state: Of the rule, where it goes on from earlier steps.
+        state: Of the rule, where it continues from earlier steps.
         active: Of a stack, steps × clients × 1: which clients still make this step.
         entries: Which entries of θ are no ordinary parameters; None where all are.
     """

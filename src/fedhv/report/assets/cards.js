@@ -1,4 +1,4 @@
-// A card for every run that goes on or is not well: progress, time left, and what its history says about its health.
+// A card for every run that is active or has problems: progress, time left, and what its history says about its health.
 
 function showCards(data, setting) {
   const all = data.settings.flatMap((each) => each.runs.map((run) => ({ run, setting: each })));

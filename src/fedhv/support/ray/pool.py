@@ -96,7 +96,7 @@ class RayPool:
                 yield self._value(answers.pop(due))
         finally:
             if any(worker.tasks for worker in self._workers):
-                self.close()  # no worker goes on with a task whose result nobody reads
+                self.close()  # no worker continues a task whose result nobody reads
 
     def _replenish(self, count: int) -> None:
         """Start workers until the cluster is full, or there is one for every task."""
