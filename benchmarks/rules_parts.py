@@ -68,9 +68,8 @@ PARTS = (
 )  # fmt: skip
 WAITING = {
     "average": 1, "margins": len(MARGINS) + len(UNCALIBRATED), "fresh": 1, "calibrations": len(CALIBRATION_SEEDS),
-    "tuned": len(LOSS_ONLY),
 }  # fmt: skip
-"""How many runs for a seed a part has that waits for another's results."""
+"""How many runs for a seed a part has that waits for another's results; "tuned" has one for each rule."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,7 @@ class Step:
 
 
 LEADERS, OTHERS, UPDATES = GROUPS["leading"], GROUPS["others"], GROUPS["updates"]
+LAST_TUNED = ("cifar10-mnist-b", "cifar10-mnist-a", "celeba5-b")
 STEPS = (
     Step("multimnist", "rules", FIVE),
     Step("mnist-fmnist", "rules", FIVE),
@@ -110,9 +111,13 @@ STEPS = (
     Step("cifar10-mnist-b", "gradients", THREE, UPDATES),
     Step("cifar10-mnist-a", "rules", THREE, OTHERS),
     Step("cifar10-mnist-a", "gradients", THREE, UPDATES),
-    Step("star", "gradients", THREE, UPDATES),
-    Step("tox21", "gradients", THREE, UPDATES),
+    Step("star", "gradients", THREE, GRADIENTS),
+    Step("tox21", "gradients", THREE, GRADIENTS),
     Step("celeba5-b", "rules", FIVE, LEADERS),
+    *(Step(name, "average", FIVE) for name in ("cifar10-mnist-a", "digits", "star", "tox21")),
+    Step("cifar10-mnist-a", "fixed", THREE),
+    *(Step(name, part, FIVE) for name in ("mnist-fmnist", "digits", "star", "tox21") for part in ("tune", "tuned")),
+    *(Step(name, part, FIVE, LEADERS) for name in LAST_TUNED for part in ("tune", "tuned")),
 )
 """The whole study, the most valuable first."""
 BRIEF = ("record.cohort=false", "record.checkpoints=0", "evaluation.every=100")
@@ -120,7 +125,7 @@ BRIEF = ("record.cohort=false", "record.checkpoints=0", "evaluation.every=100")
 TUNE_ROUNDS = 100
 """The rounds of a trial; all trials of a rule have as many."""
 STACKED_MS = {
-    "multimnist": 6.0, "mnist-fmnist": 8.0, "cifar10-mnist-b": 15.0, "cifar10-mnist-a": 15.0, "celeba5-b": 230.0,
+    "multimnist": 6.0, "mnist-fmnist": 8.0, "cifar10-mnist-b": 15.0, "cifar10-mnist-a": 15.0, "celeba5-b": 75.0,
     "digits": 2.0,
 }  # fmt: skip
 """Milliseconds for a round of a stacked run on one H200, as long as this call has not measured the setting."""
@@ -215,7 +220,7 @@ class Call:
             self._calibrate(step, problem)
         studies = parts(step.part, setting, self.out, step.seeds, tasks, step.rules)
         if not studies:
-            runs = WAITING[step.part] * len(step.seeds)
+            runs = WAITING.get(step.part, len(step.rules)) * len(step.seeds)
             self._fits(setting, step, str(step), runs, setting.training.rounds)
             print(f"{step}: waits for another part (rules or tune).", flush=True)
         for study in studies:
