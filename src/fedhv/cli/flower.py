@@ -118,8 +118,7 @@ def status(
 
     found = status_of(folder)
     if as_json:
-        about = {"state": found.state, "done": found.done, "planned": found.planned, "last": found.last}
-        print_json({"folder": str(folder), **about})
+        print_json(found.as_dict())
         return
     for line in found.lines():
         print_line(output_console(140), line)
