@@ -9,12 +9,12 @@ import torch
 from problems import everything_random
 
 from fedhv import FedHV
-from fedhv.engines.accounting import gaussian_epsilon
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Patience, client_app
 from fedhv.flower.server import serve
 from fedhv.flower.status import Status, status, stop
 from fedhv.flower.up import privacy_spent
+from fedhv.protocol.accounting import gaussian_epsilon
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.record import Round
