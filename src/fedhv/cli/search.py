@@ -134,7 +134,7 @@ def front(
     Repeat the command to continue.
     """
     from fedhv.interface import front as find_front
-    from fedhv.report.front import front_rows
+    from fedhv.report.front_files import front_rows
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / f"{resolved.name}-front"
