@@ -17,8 +17,10 @@ import torch
 
 import fedhv
 from fedhv.engines import Choice, Engine
-from fedhv.engines.privacy import PrivateReports, ReportPrivacy, spent
+from fedhv.engines.private import PrivateReports
 from fedhv.problem.problem import Problem
+from fedhv.protocol.privacy_cost import spent
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.requests import Train
 from fedhv.runs.resolve import resolve
 from fedhv.theory import measured_report_error, report_errors

@@ -16,7 +16,6 @@ from problems import everything_random
 import fedhv
 from fedhv import FSMGDA, FedCMOO, FedHV, InputError, LocalTraining, Uniform
 from fedhv.engines import Sequential
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.engine import Nodes
 from fedhv.flower.hello import Introduction, decode_introduction, introduction
@@ -25,6 +24,7 @@ from fedhv.flower.server import serve
 from fedhv.problem.labels import Holding
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.requests import Train
 from fedhv.simulation.rounds import Plan, initial_state, simulate
 from flower.local_grid import LocalGrid

@@ -11,10 +11,10 @@ import torch
 from problems import everything_random
 
 from fedhv import FedCMOO, FedHV, Uniform
-from fedhv.engines.accounting import delta_of, gaussian_epsilon
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.policy import Policy, UpdatePrivacy
 from fedhv.flower.server import serve
+from fedhv.protocol.accounting import delta_of, gaussian_epsilon
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import LocalGrid
 

@@ -19,10 +19,12 @@ from runs_on_disk import records
 
 import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
-from fedhv.engines.privacy import ReportPrivacy, privately, spent
+from fedhv.engines.private import privately
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server import serve
 from fedhv.flower.up import RESTARTS, _show_privacy_bound
+from fedhv.protocol.privacy_cost import spent
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting
 from fedhv.simulation.observer import Observer

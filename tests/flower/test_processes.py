@@ -106,8 +106,8 @@ def test_a_server_that_is_killed_goes_on_and_ends_with_the_same_model(flower_up,
 
 def resumes_what_is_finished(run):
     """The server's configuration is the command's: the same command with --resume reads, and starts nothing."""
-    from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.up import Order, up
+    from fedhv.protocol.report_privacy import ReportPrivacy
 
     order = Order("digits", "fedhv", 2, run, override=tuple(HELD), rounds=2, resume=True)
     assert len(up(order).rounds) == 2

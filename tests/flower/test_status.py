@@ -9,13 +9,15 @@ import torch
 from problems import everything_random
 
 from fedhv import FedHV
-from fedhv.engines.accounting import gaussian_epsilon
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import Patience, client_app
 from fedhv.flower.server import serve
-from fedhv.flower.status import status, stop
+from fedhv.flower.status import Status, status, stop
 from fedhv.flower.up import privacy_spent
+from fedhv.protocol.accounting import gaussian_epsilon
+from fedhv.protocol.report_privacy import ReportPrivacy
+from fedhv.protocol.request import Refusal
 from fedhv.simulation.observer import Observer
+from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, Interrupted
 from flower.local_grid import LocalGrid
 
@@ -62,6 +64,26 @@ def test_a_run_is_stopped_after_its_round_and_goes_on(tmp_path, command):
     found = json.loads(command("flower", "status", str(tmp_path / "run"), "--json").out)
     assert (found["state"], found["done"]) == ("finished", 5)
     assert len(found["last"]["cohort"]["taken"]) == 3
+
+
+def test_a_client_that_was_asked_in_two_attempts_is_counted_once(tmp_path):
+    played = Round(
+        number=1,
+        weights=(1.0,),
+        downlink_bytes=1,
+        uplink_bytes=1,
+        exchanges=1,
+        attempts=2,
+        cohort={"present": 3, "asked": [0, 1, 0, 1], "taken": [0]},
+        refused=(Refusal(1, "no reply within 5 s"),),
+        extra={"nodes": [{"client": 0, "node": "9", "name": "north", "seconds": 1.5}]},
+    )
+    assert Status(tmp_path, "running", 1, 2, played).lines() == [
+        f"{tmp_path}: running, round 1 of 2",
+        "last round: 3 present, 2 asked, 1 taken",
+        "  client 0: node 9 north, taken, 1.5 s",
+        "  client 1: refused, no reply within 5 s",
+    ]
 
 
 def test_nothing_runs_nothing_is_stopped(tmp_path, command):

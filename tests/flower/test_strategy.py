@@ -157,7 +157,8 @@ def test_without_flower_one_line_says_what_to_install(command, monkeypatch):
 
 
 def test_without_the_accountant_one_line_says_what_to_install(monkeypatch):
-    from fedhv.engines.privacy import ReportPrivacy, spent
+    from fedhv.protocol.privacy_cost import spent
+    from fedhv.protocol.report_privacy import ReportPrivacy
 
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(FedHVError, match=r"fedhv\[privacy\]"):

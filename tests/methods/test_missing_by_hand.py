@@ -42,7 +42,8 @@ from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.engines import Sequential
 from fedhv.methods.base import drive
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.exchange import Call, no_memories
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.memories import no_memories
 from fedhv.simulation.rounds import Plan, simulate
 
 RATES = {"server_lr": 2.0, "local_lr": 0.5}

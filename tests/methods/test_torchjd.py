@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from problems import Point
 
 from fedhv import FSMGDA, InputError, LocalTraining, run
-from fedhv.methods import drive, make_method
-from fedhv.methods import torchjd as adapter
+from fedhv.methods import drive, make_method, torchjd_classes
 from fedhv.methods.minnorm import min_norm_weights
-from fedhv.methods.torchjd import OnGram, OnReports, OnUpdates, torchjd_names
+from fedhv.methods.torchjd import OnGram, OnReports, OnUpdates
+from fedhv.methods.torchjd_classes import torchjd_method, torchjd_names
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.requests import TaskUpdateReplies, TrainReplies
@@ -30,7 +30,7 @@ NAMES = torchjd_names()
 
 
 def make(name, **more):
-    cls = adapter.torchjd_method(name)
+    cls = torchjd_method(name)
     given = {key: value for key, value in REQUIRED.items() if key in cls.options}
     return make_method(name, given | more)
 
@@ -59,7 +59,7 @@ GRADIENTS = [[1.0, 0.5, 1.0, 0.0], [-0.5, 2.0, 0.0, 1.0]]
 """Two task updates of the test's network: two shared parameters, and a head of one for each task."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(adapter.torchjd_method(name), OnUpdates)])
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(torchjd_method(name), OnUpdates)])
 def test_an_aggregator_takes_a_step_that_can_be_repeated(name):
     after = step(ready(name), GRADIENTS)
     assert bool(after.model.isfinite().all())
@@ -125,7 +125,7 @@ def test_a_rule_that_draws_has_its_own_stream_in_every_round():
 # --- on a Gram matrix -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(adapter.torchjd_method(name), OnGram)])
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(torchjd_method(name), OnGram)])
 def test_a_weighting_gives_weights_on_the_simplex(name):
     method = ready(name)
     for gram in ([[4.0, 1.0], [1.0, 1.0]], [[1.0, -0.5], [-0.5, 1e-3]], [[1e-12, 0.0], [0.0, 1e-12]]):
@@ -167,7 +167,7 @@ def test_scalarizers_agree_with_our_own_rules():
         )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(adapter.torchjd_method(name), OnReports)])
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(torchjd_method(name), OnReports)])
 def test_a_scalarizer_gives_weights_of_size_one(name):
     for losses in ([1.0, 2.0], [0.0, 1.0], [0.0, 0.0]):
         w = np.array(weights(ready(name), losses))
@@ -178,7 +178,7 @@ def test_a_scalarizer_gives_weights_of_size_one(name):
 
 
 def test_there_are_rules_of_every_kind():
-    kinds = [adapter.torchjd_method(name) for name in NAMES]
+    kinds = [torchjd_method(name) for name in NAMES]
     assert sum(issubclass(kind, OnUpdates) for kind in kinds) >= 12
     assert sum(issubclass(kind, OnGram) for kind in kinds) >= 6
     assert sum(issubclass(kind, OnReports) for kind in kinds) >= 4
@@ -234,10 +234,10 @@ def test_a_rule_that_needs_more_tasks_is_refused_before_a_run():
 
 def test_without_torchjd_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchjd", None)
-    adapter._rules.cache_clear()
+    torchjd_classes._rules.cache_clear()
     try:
         assert torchjd_names() == []
         with pytest.raises(InputError, match=r"pip install 'fedhv\[torchjd\]'"):
             make_method("torchjd:UPGrad")
     finally:
-        adapter._rules.cache_clear()
+        torchjd_classes._rules.cache_clear()

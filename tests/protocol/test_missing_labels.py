@@ -10,12 +10,13 @@ from problems import everything_random
 
 from fedhv import FSMGDA, FedHV, LocalTraining, Uniform
 from fedhv.engines import Sequential
-from fedhv.engines.privacy import PrivateReports, ReportPrivacy
+from fedhv.engines.private import PrivateReports
 from fedhv.problem.labels import Holding
 from fedhv.protocol.aggregation import aggregate_reports
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.intake import Intake
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.requests import TaskUpdates, Train
 from fedhv.protocol.requests.task_updates import TaskUpdatesReply
 from fedhv.protocol.requests.train import TrainReply

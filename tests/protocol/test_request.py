@@ -16,8 +16,9 @@ from fedhv.methods.scaffold import ScaffoldTrain
 from fedhv.problem.initial import initial_model
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort
-from fedhv.protocol.exchange import Call, RoundMemories, collect
+from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.fields import plain_fields, server_side, tensor, tensor_fields, tensors_of
+from fedhv.protocol.memories import RoundMemories
 from fedhv.protocol.request import REQUESTS, Reply, Request, check_request
 from fedhv.protocol.requests import ContinueTraining, Evaluate, GramTerms, TaskGradients, TaskUpdates
 from fedhv.protocol.requests.task_gradients import factor_shapes

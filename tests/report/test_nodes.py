@@ -8,36 +8,32 @@ from problems import everything_random
 
 import fedhv
 from fedhv.protocol.request import Refusal
-from fedhv.report.nodes import nodes_of
+from fedhv.report.attendance import attendance
+from fedhv.report.nodes import Federation
+from fedhv.runs.participation import participation
 from fedhv.simulation.record import Round
 
 PLAIN = {"weights": (1.0,), "downlink_bytes": 1, "uplink_bytes": 1, "exchanges": 1}
 
 
-def test_what_every_node_did_is_summed_up():
-    first = Round(
+def test_a_client_that_was_asked_in_two_attempts_was_asked_in_one_round_on_page_and_terminal(tmp_path):
+    played = Round(
         number=1,
-        cohort={"present": 2, "asked": [0, 1], "taken": [0, 1], "norms": [0.5, 0.7]},
-        extra={
-            "nodes": [
-                {"client": 0, "node": "9", "name": "north", "seconds": 1.0},
-                {"client": 1, "node": "8", "seconds": 2.0},
-            ]
-        },
+        attempts=2,
+        cohort={"present": 3, "asked": [0, 1, 0, 1], "taken": [0], "norms": [0.5]},
+        refused=(Refusal(1, "no reply within 5 s"), Refusal(0, "no reply within 5 s"), Refusal(1, "again none")),
+        extra={"nodes": [{"client": 0, "node": "9"}]},
         **PLAIN,
     )
-    second = Round(
-        number=2,
-        cohort={"present": 2, "asked": [0, 1], "taken": [0], "norms": [0.6]},
-        refused=(Refusal(1, "no reply within 5 s"),),
-        extra={"nodes": [{"client": 0, "node": "9", "name": "north", "seconds": 3.0}]},
-        **PLAIN,
-    )
-    north, other = nodes_of([first, second])
-    assert (north.name, north.node, north.asked, north.answered, north.taken) == ("north", "9", 2, 2, 2)
-    assert (north.seconds, north.last_seconds, north.norm, north.last_taken) == (2.0, 3.0, 0.6, 2)
-    assert (other.asked, other.answered, other.taken, other.refused, other.last_taken) == (2, 1, 1, 1, 1)
-    assert (other.reason, other.reason_round) == ("no reply within 5 s", 2)
+    first, second = participation([played])
+    assert (first.asked, first.answered, first.taken, first.refused) == (1, 1, 1, 1)
+    assert (second.asked, second.taken, second.refused, second.reason) == (1, 0, 1, "again none")
+    page = attendance([played]).as_dict()
+    assert [(row["asked"], row["taken"], row["refused"]) for row in page["clients"]] == [(1, 1, 1), (1, 0, 1)]
+    assert page["about"] == "Round 1: 3 present, 2 asked, 1 taken."
+    table = Federation(tmp_path, "running", 1, 2, played, [first, second]).table()
+    assert table.caption == "last round: 3 present, 2 asked, 1 taken, 0.0 s"
+    assert list(table.columns[2].cells) == ["1", "1"]
 
 
 def test_the_command_line_shows_them_in_words_and_as_data(tmp_path, command):

@@ -14,10 +14,11 @@ from runs_on_disk import contents, save_every_round
 import fedhv
 from fedhv import EarlyStop, InputError, Uniform
 from fedhv.engines.base import Engine
-from fedhv.engines.privacy import ReportPrivacy, privately
+from fedhv.engines.private import privately
 from fedhv.problem.holdout import with_validation
 from fedhv.problem.metrics import METRICS
 from fedhv.protocol.evaluation import Evaluation, OverClients, TaskScore
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.requests.evaluate import EvaluateReply
 from fedhv.runs.record import read_run
 from fedhv.simulation.selection import selection_score

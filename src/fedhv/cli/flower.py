@@ -64,10 +64,10 @@ def up(
     The run folder is the same as that of `fedhv run`. All processes listen on 127.0.0.1 only.
     """
     # Flower is an extra: it is imported where it is needed.
-    from fedhv.engines.privacy import ReportPrivacy
     from fedhv.flower.roster import Patience
     from fedhv.flower.up import Order
     from fedhv.flower.up import up as run_on_flower
+    from fedhv.protocol.report_privacy import ReportPrivacy
     from fedhv.report.progress import observer, warn_without_run
     from fedhv.report.summaries import summary_table
 
@@ -118,8 +118,7 @@ def status(
 
     found = status_of(folder)
     if as_json:
-        about = {"state": found.state, "done": found.done, "planned": found.planned, "last": found.last}
-        print_json({"folder": str(folder), **about})
+        print_json(found.as_dict())
         return
     for line in found.lines():
         print_line(output_console(140), line)

@@ -15,7 +15,7 @@ from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method, method_class
 from fedhv.methods.base import Method
 from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
-from fedhv.methods.torchjd import torchjd_names
+from fedhv.methods.torchjd_classes import torchjd_names
 from fedhv.methods.uniform import Uniform
 from fedhv.simulation.communication import RoundCommunication, communication
 

@@ -33,6 +33,7 @@ from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.support.errors import InputError
 from fedhv.support.terminal import print_line
+from fedhv.support.wording import counted
 
 RangeOption = Annotated[
     list[str] | None, typer.Option("--range", help="A range to search: KEY=LOW:HIGH or METHOD.KEY=LOW:HIGH.")
@@ -134,7 +135,7 @@ def front(
     Repeat the command to continue.
     """
     from fedhv.interface import front as find_front
-    from fedhv.report.front import front_rows
+    from fedhv.report.front_files import front_rows
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / f"{resolved.name}-front"
@@ -159,7 +160,7 @@ def front(
     if as_json:
         print_json(found.as_dict())
     elif not quiet:
-        title = f"{found.setting}: fronts, {len(found.seeds)} seed{'s' if len(found.seeds) > 1 else ''}"
+        title = f"{found.setting}: fronts, {counted(len(found.seeds), 'seed')}"
         table = Table(box=box.SIMPLE_HEAD, title=title)
         for heading in ("method", "over", "points", "not dominated", "HV of accuracies ↑", "HV of losses ↑"):
             table.add_column(heading, justify="left" if heading in ("method", "over") else "right")

@@ -146,9 +146,9 @@ class Parallel(Engine):
                     (client,) = cohort.clients
                     call = Call(self._buffers.read_request(self._kinds[kind], header), cohort)
                     call.memories[client] = memory = Memory(*map(unpacked, kept))
-                    before = _versions(memory)
+                    before = memory.versions()
                     reply = self._buffers.write_reply(self.client.answer(call, client), position)
-                    changed = _versions(memory) != before
+                    changed = memory.versions() != before
                     return reply, (packed(memory.round), packed(memory.run)) if changed else None
                 case EvaluationTask(start, chunk):
                     return self._assess(self._model, start, chunk).tolist()
@@ -156,8 +156,3 @@ class Parallel(Engine):
             raise
         except Exception as error:
             raise RuntimeError(f"{task.name}: {type(error).__name__}: {error}") from error
-
-
-def _versions(memory: Memory) -> list[tuple[str, int, int]]:
-    """The tensors that a client keeps and their versions; a script may replace one, or change it in place."""
-    return [(n, id(v), v._version) for kept in (memory.round, memory.run) for n, v in kept.items()]

@@ -138,7 +138,7 @@ class Worker:
         cohort = replace(exchange.cohort, clients=task.clients)
         call = Call(exchange.request, cohort, exchange.intake)
         call.memories.update(task.memories)
-        before = {k: _versions(memory) for k, memory in task.memories.items()}
+        before = {k: memory.versions() for k, memory in task.memories.items()}
         if task.level:
             partials = [engine.summed(call)]
         else:
@@ -146,16 +146,10 @@ class Worker:
         changed = {
             k: memory
             for k, memory in call.memories.items()
-            if (memory.round or memory.run) and before.get(k) != _versions(memory)
+            if (memory.round or memory.run) and before.get(k) != memory.versions()
         }
         notes, engine.notes[:] = list(engine.notes), []
         return ClientsResult([each.joined() for each in partials], changed, notes, engine.measured(cohort.round + 1))
-
-
-def _versions(memory: Memory) -> list[tuple[str, int, int]]:
-    """The tensors that a client keeps and their versions; a script may replace one, or change it in place."""
-    kept = [*memory.round.items(), *memory.run.items()]
-    return [(name, id(value), getattr(value, "_version", 0)) for name, value in kept]
 
 
 def _answered(compute: Callable[[], Any], name: str) -> Message:

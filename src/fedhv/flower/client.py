@@ -12,7 +12,6 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor
 
 from fedhv.engines import choose_device
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.hello import HELLO, Introduction, check_version, introduction
 from fedhv.flower.kept import load_memory, save_memory
 from fedhv.flower.limits import bounded
@@ -25,6 +24,7 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.client import Client
 from fedhv.protocol.exchange import Call
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.travelling import arriving, leaving
 from fedhv.support.errors import FedHVError, InputError
 

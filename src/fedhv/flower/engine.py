@@ -17,7 +17,6 @@ from flwr.serverapp import Grid
 from fedhv.engines import Choice
 from fedhv.engines.base import Engine
 from fedhv.engines.choosing import AnyPlan
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.exchange import SUPERLINKS, Quorum, exchange, reason
 from fedhv.flower.records import Malformed
 from fedhv.flower.roster import Patience, Roster
@@ -25,6 +24,7 @@ from fedhv.flower.status import check_stop
 from fedhv.flower.wire import check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic

@@ -33,10 +33,10 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fedhv.engines.accounting import gaussian_epsilon
-from fedhv.engines.privacy import ReportPrivacy
+from fedhv.protocol.accounting import gaussian_epsilon
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import plain_fields, tensor_fields, tensors_of
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Reply, Request
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower.owners import read_owners
 from fedhv.flower.roster import Patience
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number
 

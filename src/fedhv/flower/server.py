@@ -9,7 +9,6 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhv.engines.privacy import ReportPrivacy
 from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
@@ -19,6 +18,7 @@ from fedhv.flower.status import STOP
 from fedhv.interface import run
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
 from fedhv.runs.resolve import resolve_setting

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhv.runs.record import read_run, read_summary
+from fedhv.runs.participation import NodeReply, Participants
+from fedhv.runs.record import read_run, run_state
+from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.files import in_use, write_atomic
 
@@ -23,38 +25,42 @@ class Status:
         state: "running", "finished" or "stopped".
         done: Finished rounds.
         planned: All rounds.
-        last: The last round of the history; empty without rounds.
+        last: The last round of the history; None without rounds.
     """
 
     folder: Path
     state: str
     done: int
     planned: int | None
-    last: dict[str, Any]
+    last: Round | None
 
     def lines(self) -> list[str]:
         """The status as lines for a terminal."""
         made = [f"{self.folder}: {self.state}, round {self.done} of {self.planned or '?'}"]
-        cohort = self.last.get("cohort")
-        if cohort:
-            made.append(
-                f"last round: {cohort['present']} present, {len(cohort['asked'])} asked, {len(cohort['taken'])} taken"
-            )
-        for node in self.last.get("nodes", ()):
-            name = f" {node['name']}" if "name" in node else ""
-            taken = "taken" if cohort and node["client"] in cohort["taken"] else "left out"
-            seconds = f", {node['seconds']:g} s" if "seconds" in node else ""
-            made.append(f"  client {node['client']}: node {node['node']}{name}, {taken}{seconds}")
-        made += [f"  client {each['client']}: refused, {each['reason']}" for each in self.last.get("refused", ())]
+        if self.last is None:
+            return made
+        participants = Participants.of(self.last)
+        if participants is not None:
+            made.append(f"last round: {participants}")
+        for reply in NodeReply.all_of(self.last):
+            name = f" {reply.name}" if reply.name else ""
+            taken = "taken" if participants is not None and reply.client in participants.taken else "left out"
+            seconds = f", {reply.seconds:g} s" if reply.seconds is not None else ""
+            made.append(f"  client {reply.client}: node {reply.node}{name}, {taken}{seconds}")
+        made += [f"  client {each.client}: refused, {each.reason}" for each in self.last.refused]
         return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        about = {"folder": str(self.folder), "state": self.state, "done": self.done, "planned": self.planned}
+        return {**about, "last": {} if self.last is None else self.last.as_dict()}
 
 
 def status(folder: Path) -> Status:
     """The status of the run in a folder."""
     run = read_run(folder)
-    state = "running" if in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
-    rounds = run.rounds
-    return Status(folder, state, len(rounds), run.planned, rounds[-1].as_dict() if rounds else {})
+    state, rounds = run_state(folder), run.rounds
+    return Status(folder, state, len(rounds), run.planned, rounds[-1] if rounds else None)
 
 
 def stop(folder: Path) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedhv.engines.accounting import gaussian_epsilon
-from fedhv.engines.privacy import ReportPrivacy, spent
 from fedhv.engines.rehearsal import rehearse
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import SUPEREXEC, Deployment, write_app
@@ -17,6 +15,9 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.owners import write_owners
 from fedhv.flower.roster import Patience
 from fedhv.methods.base import Method, needs_reference, takes_reference
+from fedhv.protocol.accounting import gaussian_epsilon
+from fedhv.protocol.privacy_cost import spent
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.runs.config import Setting, load_setting
 from fedhv.runs.folder import check_folder
 from fedhv.runs.history import NAME as HISTORY

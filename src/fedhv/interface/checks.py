@@ -7,6 +7,7 @@ from typing import Any
 
 from fedhv.methods import Method
 from fedhv.runs.config import as_overrides
+from fedhv.runs.resolve import check_override
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import as_seed
 
@@ -14,8 +15,7 @@ from fedhv.support.numbers import as_seed
 def changes_of(settings: Mapping[str, Any], override: Iterable[str]) -> list[str]:
     """The changes of a setting: keywords such as `local_steps=5`, then `override`."""
     changes = as_overrides(settings)
-    if isinstance(override, str) or not isinstance(override, Iterable) or isinstance(override, dict):
-        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
+    check_override(override)
     return [*changes, *override]
 
 

@@ -14,7 +14,8 @@ from fedhv.interface.documented import shares_arguments
 from fedhv.interface.surroundings import study_folder, watched
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
-from fedhv.report.front import Front, make_front, moocore
+from fedhv.report.front import Front
+from fedhv.report.front_points import make_front, moocore
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.runs.fronts import beside as one_point

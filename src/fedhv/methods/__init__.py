@@ -78,7 +78,7 @@ def method_class(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if name.startswith("torchjd:"):
-        cls: type[Method] = import_object("fedhv.methods.torchjd:torchjd_method", "method")(name)
+        cls: type[Method] = import_object("fedhv.methods.torchjd_classes:torchjd_method", "method")(name)
         return cls
     places = RULES | CLIENT_SIDE
     if ":" not in name and name not in places:

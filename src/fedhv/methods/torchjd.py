@@ -1,4 +1,4 @@
-"""TorchJD's rules as methods with names such as "torchjd:UPGrad"; needs the extra `torchjd`.
+"""Methods that are rules of TorchJD; `torchjd_classes` makes a class of each rule. Needs the extra `torchjd`.
 
 | kind of rule                  | input                                           | communication |
 |-------------------------------|-------------------------------------------------|---------------|
@@ -15,11 +15,9 @@ and V. Rey, Jacobian Descent for Multi-Objective Optimization, 2024.
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,13 +33,7 @@ from fedhv.problem.parameters import Layout
 from fedhv.problem.random import Purpose
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.requests import GramTermReplies, TaskUpdates
-from fedhv.support.errors import FedHVError, InputError, diverged, unknown
-
-PREFIX = "torchjd:"
-OURS = {"DWA": "dwa", "FAMO": "famo", "IMTLL": "imtl-l", "UW": "uncertainty"}
-"""Rules of TorchJD that keep a state, and this package's methods of the same kind, whose state is in checkpoints."""
-VECTORS = ("pref_vector", "weights")
-"""The constructors' names of a vector of preferences."""
+from fedhv.support.errors import FedHVError, InputError, diverged
 
 
 class TorchJDRule:
@@ -49,13 +41,16 @@ class TorchJDRule:
 
     rule: ClassVar[type]
     options: ClassVar[tuple[str, ...]]
+    """The names of its constructor's numbers, which are fields of the method."""
     vector: ClassVar[str | None]
+    """The name of its constructor's vector of preferences."""
+    needs_vector: ClassVar[bool]
 
     def make(self, present: Tensor) -> Any:
         """The rule with its hyper-parameters, for the tasks whose numbers are in `present`."""
         arguments = {name: getattr(self, name) for name in self.options}
         p = getattr(self, "preferences", None)
-        if self.vector is not None and (p is not None or _required(self.rule, self.vector)):
+        if self.vector is not None and (p is not None or self.needs_vector):
             arguments[self.vector] = shares(None if p is None else [p[i] for i in present.tolist()], len(present))
         return self.rule(**arguments)
 
@@ -67,10 +62,6 @@ class TorchJDRule:
         except (ImportError, TypeError, ValueError) as error:
             name = getattr(self, "label", self.rule.__name__)
             raise InputError(f"Method '{name}' could not be made: {' '.join(str(error).split())}") from None
-
-    def __reduce__(self) -> tuple[Any, ...]:  # classes that are created here are found by name
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}  # type: ignore[arg-type]
-        return _again, (getattr(self, "name", ""), values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,112 +169,6 @@ class OnReports(TorchJDRule, LossRule):
             (w,) = torch.autograd.grad(self.make(torch.arange(len(f)))(f), f)
         size = w.abs().sum()
         return (w / size if 0 < size < float("inf") else self.shares(len(f))), {}
-
-
-def torchjd_method(name: str) -> type[Method]:
-    """The method class for a name such as "torchjd:UPGrad"."""
-    rules = _rules()
-    rule = name.removeprefix(PREFIX)
-    if rule not in rules:
-        raise unknown("rule of TorchJD", rule, [each for each in rules if _lacks(rules[each]) is None])
-    lack = _lacks(rules[rule])
-    if lack is not None:
-        hint = f" Use the method '{OURS[rule]}'." if rule in OURS else ""
-        raise InputError(f"TorchJD's {rule} is not available as a method: {lack}.{hint}")
-    return _class(rule)
-
-
-def torchjd_names() -> list[str]:
-    """The names of all rules of TorchJD that can be methods; empty if TorchJD is not installed."""
-    try:
-        rules = _rules()
-    except InputError:
-        return []
-    return [f"{PREFIX}{name}" for name, rule in rules.items() if _lacks(rule) is None]
-
-
-def _again(name: str, values: Mapping[str, Any]) -> Method:
-    return torchjd_method(name)(**values)
-
-
-@cache
-def _rules() -> dict[str, type]:
-    """TorchJD's rules by name, aggregators and weightings before scalarizers."""
-    try:
-        from torchjd import aggregation, scalarization
-    except ImportError:
-        raise InputError("This method needs TorchJD. Install it with: pip install 'fedhv[torchjd]'.") from None
-    found = {name: getattr(aggregation, name) for name in aggregation.__all__}
-    found = {name: getattr(scalarization, name) for name in scalarization.__all__} | found
-    return {name: rule for name, rule in sorted(found.items()) if not inspect.isabstract(rule)}
-
-
-def _lacks(rule: type) -> str | None:
-    """Why a rule cannot be a method; None if it can."""
-    from torchjd import aggregation
-
-    if hasattr(rule, "reset"):
-        return "it keeps a state between calls that a checkpoint could not hold"
-    if issubclass(rule, aggregation.Weighting):
-        if rule.__name__.removesuffix("Weighting") in ("PCGrad", "Random"):
-            return "it draws at random; use the aggregator"
-        if "gramian" not in inspect.signature(rule.forward).parameters:
-            return "it does not weigh by a Gram matrix; use the aggregator"
-    for each in _parameters(rule):
-        if each.default is each.empty and each.name not in VECTORS and not _number(each):
-            return f"its `{each.name}` is no number"
-    return None
-
-
-@cache
-def _class(name: str) -> type[Method]:
-    """The method's class, a dataclass with the constructor's numbers as fields."""
-    from torchjd import aggregation
-
-    rule = _rules()[name]
-    base: type[Method] = OnReports
-    if issubclass(rule, aggregation.Weighting):
-        base = OnGram
-    elif issubclass(rule, aggregation.Aggregator):
-        base = OnUpdates
-    parameters = _parameters(rule)
-    vector = next((each.name for each in parameters if each.name in VECTORS), None)
-    numbers = [each for each in parameters if _number(each)]
-    fields: list[Any] = [
-        (each.name, Any) if each.default is each.empty else (each.name, Any, field(default=each.default))
-        for each in numbers
-    ]
-    if vector is not None and base is not OnReports:
-        fields.append(("preferences", Any, field(default=None)))
-    namespace = {
-        "__doc__": f"TorchJD's {name}. {inspect.getdoc(base) or ''}",
-        "__module__": __name__,
-        "name": PREFIX + name,
-        "rule": rule,
-        "options": tuple(each.name for each in numbers),
-        "vector": vector,
-    }
-    cls: type[Method] = dataclasses.make_dataclass(
-        f"TorchJD{name}", fields, bases=(base,), frozen=True, kw_only=True, namespace=namespace
-    )
-    return cls
-
-
-def _parameters(rule: type) -> list[inspect.Parameter]:
-    return list(inspect.signature(rule).parameters.values())
-
-
-def _required(rule: type, name: str) -> bool:
-    return any(each.name == name and each.default is each.empty for each in _parameters(rule))
-
-
-def _number(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter is a number or a text, which a TOML file can contain."""
-    if parameter.default is not parameter.empty and parameter.default is not None:
-        return isinstance(parameter.default, int | float | str)
-    kind = parameter.annotation
-    words = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    return words.split(" ")[0] in ("int", "float")
 
 
 def _weighs(rule: Any) -> bool:

@@ -28,17 +28,25 @@ def _of_pandas(values: Any) -> bool:
 def frame_numbers(frame: Any, columns: Sequence[Any] | None = None) -> np.ndarray:
     """Columns as an n × p matrix of float32; the frame's index is ignored."""
     names = list(frame.columns if columns is None else columns)
-    if not names:
-        raise InputError("A table's inputs should have at least one column. Found none.")
+    check_some(names)
     whole = np.empty((len(frame), len(names)), np.float32)
     for j, name in enumerate(names):
         column = series_numbers(frame[name], f"Column '{name}'")
-        if column.ndim > 1:
-            raise InputError(
-                f"Column '{name}' should hold one number per row. Found arrays; name it alone, as a string."
-            )
+        check_scalars(name, column)
         whole[:, j] = column
     return whole
+
+
+def check_some(names: Sequence[Any]) -> None:
+    """Reject inputs without columns."""
+    if not names:
+        raise InputError("A table's inputs should have at least one column. Found none.")
+
+
+def check_scalars(name: Any, column: np.ndarray) -> None:
+    """Reject a column of arrays among the columns of a matrix."""
+    if column.ndim > 1:
+        raise InputError(f"Column '{name}' should hold one number per row. Found arrays; name it alone, as a string.")
 
 
 def series_numbers(series: Any, what: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from fedhv.problem.random import Purpose, stream
 from fedhv.support.errors import InputError
 
 if TYPE_CHECKING:
-    from fedhv.problem.benchmark import Problem
+    from fedhv.problem.problem import Problem
 
 
 def check_share(share: float, name: str = "validation") -> None:

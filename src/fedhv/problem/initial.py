@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.norms import apply_norm
 from fedhv.problem.parameters import flatten
+from fedhv.support.errors import InputError
 
 
 def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "refuse") -> Tensor:
@@ -24,7 +25,10 @@ def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A model from the factory, seeded; torch's generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         _seed(seed)
-        return factory()
+        module = factory()
+    if not isinstance(module, nn.Module):
+        raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
+    return module
 
 
 def _seed(seed: int) -> None:

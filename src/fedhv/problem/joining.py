@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from fedhv.problem.arrays import LARGE
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.frames import is_frame
+from fedhv.problem.missing import no_labels
 from fedhv.problem.stored import Collated, Concatenation, Joined
 from fedhv.problem.tasks import Task
 from fedhv.problem.trees import leaves, rebuild, structure
@@ -82,10 +83,7 @@ def _with_one_target_shape(problem: str, tasks: Sequence[Task], parts: Sequence[
     for i, task in enumerate(tasks):
         absent = [k for k, part in enumerate(made) if _absent(part, i)]
         if len(absent) == len(made):
-            raise InputError(
-                f"Problem '{problem}': no client has a label of task '{task.name}'. Leave the task out, or check its "
-                "column and its mark for missing labels."
-            )
+            raise no_labels(problem, task)
         like = next(part.targets[i] for k, part in enumerate(made) if k not in absent)
         for k in absent:
             shape = (len(made[k]), *like.shape[1:])

@@ -99,10 +99,7 @@ def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clien
     held = clients.indices
     for task, mask in zip(tasks, masks, strict=True):
         if mask is not None and clients.complete and not bool(rows(mask)[torch.from_numpy(held)].any()):
-            raise InputError(
-                f"Problem '{problem}': no client has a label of task '{task.name}'. Leave the task out, or check its "
-                "column and its mark for missing labels."
-            )
+            raise no_labels(problem, task)
     if any(mask is None for mask in masks):
         return
     anything = torch.stack([rows(mask) for mask in masks if mask is not None]).any(dim=0).numpy()
@@ -111,6 +108,14 @@ def check_labels(problem: str, tasks: Sequence[Task], masks: Masks | None, clien
         raise InputError(
             f"Every client should have at least one label. Found none with client {int(counts.argmin())}; leave it out."
         )
+
+
+def no_labels(problem: str, task: Task) -> InputError:
+    """The error for a task that no client has a label of."""
+    return InputError(
+        f"Problem '{problem}': no client has a label of task '{task.name}'. Leave the task out, or check its "
+        "column and its mark for missing labels."
+    )
 
 
 def check_test_labels(problem: str, tasks: Sequence[Task], masks: Masks | None) -> None:

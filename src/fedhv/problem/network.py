@@ -39,8 +39,6 @@ class Network:
     ) -> None:
         # Random buffers and frozen layers of the factory are the same in every run, process and node.
         module = make_model(factory, 0)
-        if not isinstance(module, nn.Module):
-            raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
         note = norm_note(norm, apply_norm(module, norm))
         self.notes = [] if note is None else [note]
         """What the user should know about how the model is changed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from fedhv.problem.benchmark import Problem
+    from fedhv.problem.problem import Problem
 
 BINS = 10
 """Numbers that are not classes are counted in this many bins with equal shares of the examples."""

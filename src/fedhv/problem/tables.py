@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedhv.problem.arrays import as_inputs, as_targets
-from fedhv.problem.frames import frame_numbers, is_frame, series_numbers
+from fedhv.problem.frames import check_scalars, check_some, frame_numbers, is_frame, series_numbers
 from fedhv.problem.objects import is_missing
 from fedhv.problem.trees import Inputs, leaves, tree_map
 from fedhv.support.errors import InputError, unknown
@@ -63,14 +63,10 @@ def side(table: Any, names: Sequence[Any]) -> np.ndarray:
             _check_name(table, name)
         whole = frame_numbers(table, names)
     else:
-        if not names:
-            raise InputError("A table's inputs should have at least one column. Found none.")
+        check_some(names)
         parts = [np.asarray(column(table, name), np.float32) for name in names]
         for name, part in zip(names, parts, strict=True):
-            if part.ndim > 1:
-                raise InputError(
-                    f"Column '{name}' should hold one number per row. Found arrays; name it alone, as a string."
-                )
+            check_scalars(name, part)
         whole = np.stack(parts, axis=1)
     gaps = np.isnan(whole).sum(axis=0)
     if gaps.any():

@@ -41,6 +41,11 @@ class Memory:
     round: dict[str, Tensor] = field(default_factory=dict)
     run: dict[str, Tensor] = field(default_factory=dict)
 
+    def versions(self) -> list[tuple[str, int, int]]:
+        """Its tensors and their versions, to see whether a script changed any: it may replace one, or write into it."""
+        kept = [*self.round.items(), *self.run.items()]
+        return [(name, id(value), getattr(value, "_version", 0)) for name, value in kept]
+
 
 @dataclass(frozen=True)
 class Member:

@@ -1,44 +1,23 @@
-"""Fronts: the points of methods along preferences or knobs, what dominates what, hypervolumes and attainment.
+"""Fronts: the points of methods along preferences or knobs, and what dominates what.
 
-Everything is computed from finished runs. Scores are accuracies in percent, larger is better; losses are test losses.
-Hypervolumes and attainment surfaces are moocore's: exact, of the points of one seed, then a mean and a Student
-interval over seeds.
+Scores are accuracies in percent, larger is better; losses are test losses. `front_points` makes a front of finished
+runs, `front_files` writes it.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedhv.runs.fronts import FrontMethod
-from fedhv.runs.record import Run
-from fedhv.support.errors import InputError
-from fedhv.support.files import write_atomic
-from fedhv.support.jsonfile import write_object
-from fedhv.support.statistics import Paired, Spread
+from fedhv.support.statistics import Paired
 
-JSON, CSV, FIGURE = "front.json", "front.csv", "front"
-"""The files of a front in its folder."""
-VERSION = 1
-"""Of the format of `front.json`."""
 SPACES = ("score", "loss")
 """A front is judged in the space of accuracies and in that of test losses."""
-
-
-def moocore() -> Any:
-    """The package moocore. Without it, the error says what to install."""
-    try:
-        import moocore as package
-    except ImportError:
-        raise InputError("Fronts need moocore: pip install 'fedhv[fronts]'.") from None
-    return package
 
 
 @dataclass(frozen=True)
@@ -125,7 +104,7 @@ class Front:
         return [
             {"methods": [one.label, other.label]}
             | {
-                space: _interval([one.hypervolume[space][s] - other.hypervolume[space][s] for s in self.seeds])
+                space: seed_interval([one.hypervolume[space][s] - other.hypervolume[space][s] for s in self.seeds])
                 for space in SPACES
             }
             for one, other in pairs
@@ -155,152 +134,27 @@ class Front:
 
     def as_dict(self) -> dict[str, Any]:
         """As `front.json` has it."""
-        return {
-            "version": VERSION,
-            "setting": self.setting,
-            "tasks": list(self.tasks),
-            "rounds": self.rounds,
-            "seeds": list(self.seeds),
-            "reference": self.reference,
-            "methods": [
-                {
-                    "label": each.label,
-                    "method": each.method,
-                    "over": each.over,
-                    "points": [
-                        {
-                            "value": list(p.value) if isinstance(p.value, tuple) else p.value,
-                            "seed": p.seed,
-                            "run": p.run,
-                            "scores": list(p.scores),
-                            "losses": list(p.losses),
-                            "training_losses": None if p.training_losses is None else list(p.training_losses),
-                            "weights": list(p.weights),
-                            "nondominated": p.nondominated,
-                        }
-                        for p in each.points
-                    ],
-                    "hypervolume": {
-                        space: _interval(list(each.hypervolume[space].values()))
-                        | {"by_seed": {str(seed): value for seed, value in each.hypervolume[space].items()}}
-                        for space in SPACES
-                    },
-                    "attainment": [list(point) for point in each.attainment],
-                }
-                for each in self.methods
-            ],
-            "differences": self.differences(),
-            "dominated": self.dominated(),
-        }
+        from fedhv.report.front_files import front_record
+
+        return front_record(self)
 
     def csv(self) -> str:
         """Every point as a row."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        kinds = ("score", "loss", "training_loss", "weight")
-        writer.writerow(
-            ["method", "over", "value", "seed", "nondominated", *(f"{k}/{t}" for k in kinds for t in self.tasks)]
-        )
-        for each in self.methods:
-            for p in each.points:
-                value = " ".join(map(str, p.value)) if isinstance(p.value, tuple) else p.value
-                training = p.training_losses or ("",) * len(self.tasks)
-                row = [
-                    each.label,
-                    each.over,
-                    value,
-                    p.seed,
-                    p.nondominated,
-                    *p.scores,
-                    *p.losses,
-                    *training,
-                    *p.weights,
-                ]
-                writer.writerow(["" if cell is None else cell for cell in row])
-        return text.getvalue()
+        from fedhv.report.front_files import front_csv
+
+        return front_csv(self)
 
     def write(self, folder: Path, figures: bool = True) -> list[Path]:
         """Write `front.json` and `front.csv`, and the figure if matplotlib is there; returns the files."""
-        write_object(folder / JSON, self.as_dict())
-        write_atomic(folder / CSV, self.csv())
-        return [folder / JSON, folder / CSV, *(self.figure(folder / FIGURE) if figures else [])]
+        from fedhv.report.front_files import write_front
+
+        return write_front(self, folder, figures)
 
     def figure(self, stem: Path) -> list[Path]:
         """Draw the fronts as `stem`.png and `stem`.pdf."""
-        from fedhv.report.figures.drawing import drawing, write_figure
-        from fedhv.report.figures.fronts import front_figure
+        from fedhv.report.front_files import draw_front
 
-        with drawing():
-            return write_figure(stem, front_figure(self))
-
-
-def make_front(
-    setting: str,
-    tasks: Sequence[str],
-    seeds: Sequence[int],
-    loss_reference: float,
-    found: Sequence[tuple[FrontMethod, list[Run]]],
-    folder: Path,
-) -> Front:
-    """The front of finished runs; for every method its runs, in any order."""
-    fronts = [_method_front(each, runs, seeds, loss_reference, folder) for each, runs in found]
-    rounds = found[0][1][0].summary.rounds
-    reference = {"score": 0.0, "loss": loss_reference}
-    return Front(setting, tuple(tasks), rounds, tuple(seeds), reference, tuple(fronts), folder)
-
-
-def _method_front(
-    each: FrontMethod, runs: Sequence[Run], seeds: Sequence[int], reference: float, folder: Path
-) -> MethodFront:
-    by_place = {run.folder: run for run in runs}
-    points = [
-        _point(value, by_place[variant.place(folder, seed)], folder)
-        for value, variant in zip(each.values, each.variants, strict=True)
-        for seed in seeds
-    ]
-    package, marked = moocore(), []
-    volumes: dict[str, dict[int, float]] = {space: {} for space in SPACES}
-    for seed in seeds:
-        own = [point for point in points if point.seed == seed]
-        errors = np.array([[100.0 - score for score in point.scores] for point in own])
-        losses = np.array([point.losses for point in own])
-        kept = package.is_nondominated(errors, keep_weakly=True)
-        marked += [(point, bool(keep)) for point, keep in zip(own, kept, strict=True)]
-        m = errors.shape[1]
-        volumes["score"][seed] = float(package.hypervolume(errors / 100, ref=np.ones(m)))
-        volumes["loss"][seed] = float(package.hypervolume(losses, ref=np.full(m, reference)))
-    flags = {id(point): keep for point, keep in marked}
-    shown = tuple(_flagged(point, flags[id(point)]) for point in points)
-    return MethodFront(each.label, each.method.label, each.over, shown, volumes, _attainment(points, package))
-
-
-def _point(value: Any, run: Run, folder: Path) -> FrontPoint:
-    summary, rounds = run.summary, run.rounds
-    reports = [each.report for each in rounds if each.report is not None]
-    assert run.folder is not None
-    return FrontPoint(
-        value=value,
-        seed=run.seed,
-        run=run.folder.relative_to(folder).as_posix(),
-        scores=tuple(task.accuracy for task in summary.tasks),
-        losses=tuple(task.loss for task in summary.tasks),
-        training_losses=tuple(reports[-1]) if reports else None,
-        weights=tuple(float(w) for w in np.mean([each.weights for each in rounds], axis=0)),
-    )
-
-
-def _flagged(point: FrontPoint, nondominated: bool) -> FrontPoint:
-    return replace(point, nondominated=nondominated)
-
-
-def _attainment(points: Sequence[FrontPoint], package: Any) -> tuple[tuple[float, ...], ...]:
-    """The accuracies that half of the seeds attain, for two tasks and several points."""
-    if len(points[0].scores) != 2 or len({repr(point.value) for point in points}) < 2:
-        return ()
-    errors = np.array([[100.0 - score for score in point.scores] for point in points])
-    seeds = np.array([point.seed for point in points])
-    surface = package.eaf(errors, sets=seeds, percentiles=[50])
-    return tuple((100.0 - float(x), 100.0 - float(y)) for x, y, _ in surface)
+        return draw_front(self, stem)
 
 
 def _dominates(q: np.ndarray, p: np.ndarray) -> bool:
@@ -308,20 +162,9 @@ def _dominates(q: np.ndarray, p: np.ndarray) -> bool:
     return bool((q <= p).all() and (q < p).any())
 
 
-def _interval(values: Sequence[float]) -> dict[str, float | None]:
+def seed_interval(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and 95 % Student interval over seeds; no interval for one seed."""
     if len(values) < 2:
         return {"mean": values[0], "low": None, "high": None}
     found = Paired.of(values)
     return {"mean": found.mean, "low": found.low, "high": found.high}
-
-
-def front_rows(front: Front) -> list[tuple[str, ...]]:
-    """(method, over, points, not dominated, hypervolume of accuracies, of losses) for a printed table."""
-    rows = []
-    for each in front.methods:
-        kept = sum(point.nondominated for point in each.points)
-        volumes = [Spread.of(list(each.hypervolume[space].values())).text(4) for space in SPACES]
-        count = len(each.points) // len(front.seeds)
-        rows.append((each.label, each.over or "one point", str(count), f"{kept / len(front.seeds):.1f}", *volumes))
-    return rows

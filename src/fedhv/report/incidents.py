@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fedhv.runs.summarise import reason_kind
 from fedhv.simulation.record import Round
+from fedhv.support.wording import counted
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,17 @@ class Incidents:
             yield f"diverged: losses are not finite from round {self.not_finite} on", True
         if self.breaches:
             raised = f"; the reference was raised {_times(self.raised)}" if self.raised else ""
-            yield f"{_count(self.breaches, 'round')} with too little slack, lowest {self.lowest:.3g}{raised}", True
+            yield f"{counted(self.breaches, 'round')} with too little slack, lowest {self.lowest:.3g}{raised}", True
         if self.refused:
             reasons = ", ".join(f"{n} × {reason}" for reason, n in self.refused.most_common(3))
-            replies = _count(self.refused.total(), "reply", "replies")
-            yield f"{replies} refused in {_count(self.refused_rounds, 'round')}: {reasons}", True
+            replies = counted(self.refused.total(), "reply", "replies")
+            yield f"{replies} refused in {counted(self.refused_rounds, 'round')}: {reasons}", True
         if self.repeated:
-            yield f"{_count(self.repeated, 'round')} repeated", True
+            yield f"{counted(self.repeated, 'round')} repeated", True
         if self.kept:
-            yield f"weights kept in {_count(self.kept, 'round')}: the computed ones were invalid", True
+            yield f"weights kept in {counted(self.kept, 'round')}: the computed ones were invalid", True
         if self.floored:
-            yield f"{_count(self.floored, 'slack')} below the floor", True
-
-
-def _count(n: int, noun: str, several: str = "") -> str:
-    return f"{n} {noun if n == 1 else several or noun + 's'}"
+            yield f"{counted(self.floored, 'slack')} below the floor", True
 
 
 def _times(n: int) -> str:

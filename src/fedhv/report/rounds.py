@@ -17,6 +17,7 @@ from fedhv.report.overclients import over_clients
 from fedhv.runs.history import NAME, NotARound, lines
 from fedhv.runs.summary import Summary
 from fedhv.simulation.record import Round
+from fedhv.support.wording import counted
 
 Array = np.ndarray
 
@@ -114,9 +115,9 @@ def read_rounds(folder: Path) -> HistoryRecords:
     rounds: list[Round] = []
     for number, _, found in lines(content):
         if isinstance(found, NotARound) and found.cut:
-            notes.append(f"{NAME} ends in the middle of a line; the {_count(len(rounds), 'round')} before it are used")
+            notes.append(f"{NAME} ends in the middle of a line; the {counted(len(rounds), 'round')} before it are used")
         elif isinstance(found, NotARound):
-            after = f"; only the {_count(len(rounds), 'round')} before it are used"
+            after = f"; only the {counted(len(rounds), 'round')} before it are used"
             notes.append(f"{NAME}, line {number} is not a round{after}")
             break
         elif rounds and found.number <= rounds[-1].number:
@@ -127,7 +128,7 @@ def read_rounds(folder: Path) -> HistoryRecords:
     if len(rounds) > 1 and rounds[0].number != 1:
         notes.append(f"{NAME} starts with round {rounds[0].number}")
     elif len(rounds) > 1 and rounds[-1].number != len(rounds):
-        notes.append(f"{NAME} leaves out {_count(rounds[-1].number - len(rounds), 'round')}")
+        notes.append(f"{NAME} leaves out {counted(rounds[-1].number - len(rounds), 'round')}")
     return _arrays(rounds, notes)
 
 
@@ -244,7 +245,3 @@ def _arrays(rounds: Sequence[Round], notes: list[str]) -> HistoryRecords:
         over_clients(rounds, tasks),
         scored,
     )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -47,7 +47,7 @@ def run_payload(
         "compilation": _numbers(compiling[at], 4) if compiling.any() else None,
         "hyper": hyper,
         "health": [{"text": text, "bad": bad} for text, bad in run.incidents.lines()],
-        "nodes": _nodes(run),
+        "nodes": None if run.attendance is None else run.attendance.as_dict(),
         "absent": [int(n) for n in np.nansum(rounds.absent, axis=0)] if np.nansum(rounds.absent) else None,
         "config": toml.write(run.record.config),
         "calibration": [run.calibration_bytes, round(clock.calibration, 3), round(clock.calibration_compiling, 3)],
@@ -105,12 +105,6 @@ def clock_mates(run: RunData, runs: Sequence[RunData]) -> list[RunData]:
         return []
     others = [o for o in runs if o is not run and o.record.machine.get("engine") == "stacked" and len(o.rounds)]
     return [o for o in others if math.isclose(o.rounds.seconds[0], run.rounds.seconds[0], rel_tol=1e-4)]
-
-
-def _nodes(run: RunData) -> dict[str, Any] | None:
-    if run.attendance is None:
-        return None
-    return {"about": run.attendance.about, "clients": [client.as_dict() for client in run.attendance.clients]}
 
 
 def thin(n: int, step: int) -> Array:

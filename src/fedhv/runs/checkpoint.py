@@ -15,7 +15,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.protocol.exchange import Kept
+from fedhv.protocol.memories import Kept
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
 

@@ -23,6 +23,7 @@ from fedhv.runs.threads import one_thread
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import simulate
 from fedhv.support.errors import FedHVError
+from fedhv.support.wording import counted
 
 ROUNDS = 3
 """Enough rounds to use weights that depend on reports, and to report their effect."""
@@ -99,7 +100,7 @@ def _ways(choice: Choice, problem: Problem, workers: bool) -> Iterator[tuple[str
         yield f"{choice.engine}{again}", choice.make(problem)
     if workers:
         for count in WORKERS:
-            yield f"parallel, {count} worker{'s' if count > 1 else ''}", Parallel(problem, workers=count)
+            yield f"parallel, {counted(count, 'worker')}", Parallel(problem, workers=count)
 
 
 def _trace(how: str, engine: Engine, setting: Setting, method: Method, seed: int) -> Trace:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedhv.engines import Engine
 from fedhv.methods.parts.watch import ReferenceBreached
-from fedhv.protocol.exchange import Kept
+from fedhv.protocol.memories import Kept
 from fedhv.runs.checkpoint import Checkpoint, load_checkpoint
 from fedhv.runs.history import History
 from fedhv.runs.job import Job

@@ -48,8 +48,6 @@ def load_model(run: Run | str | Path, problem: Source | None = None, *, data: st
     found = source_of(run, problem, data)
     # The seed is that of the run's own module: buffers that no state dict has are the same.
     module = make_model(found.factory, 0)
-    if not isinstance(module, nn.Module):
-        raise InputError(f"The model factory should return a torch module. Found {type(module).__name__}.")
     if found.norm == "group":
         apply_norm(module, found.norm)
     state = run.state_dict

@@ -25,6 +25,7 @@ from fedhv.runs.summary import RATES, Summary
 from fedhv.simulation.record import Round
 from fedhv.support import toml
 from fedhv.support.errors import InputError
+from fedhv.support.files import in_use
 from fedhv.support.jsonfile import read_object
 from fedhv.support.numbers import is_number
 
@@ -239,6 +240,11 @@ def read_finished(folder: Path) -> Run:
     run = read_run(folder)
     _ = run.summary, run.reference, run.rounds, run.state_dict
     return run
+
+
+def run_state(folder: Path) -> str:
+    """Whether the run in a folder is "running", "finished" or "stopped"."""
+    return "running" if in_use(folder) else "finished" if read_summary(folder) is not None else "stopped"
 
 
 def read_summary(folder: Path) -> Summary | None:

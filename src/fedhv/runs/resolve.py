@@ -56,8 +56,7 @@ def with_policy(problem: Problem, setting: Setting) -> Problem:
 
 def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (), rounds: int | None = None) -> Setting:
     """The setting that `what` stands for; loads no data."""
-    if isinstance(override, str | Mapping):
-        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
+    check_override(override)
     changes = [*override, *([] if rounds is None else [f"training.rounds={rounds}"])]
     if isinstance(what, str):
         return load_setting(what, changes)
@@ -73,6 +72,12 @@ def resolve_setting(what: str | Setting | Problem, override: Iterable[str] = (),
                 f"Your own problem has its clients already: `federation.{name}` has no effect. Leave it out."
             )
     return setting
+
+
+def check_override(override: object) -> None:
+    """Raise an error for text, a dict or a single value in place of a list of changes."""
+    if isinstance(override, str | Mapping) or not isinstance(override, Iterable):
+        raise InputError(f"`override` should be a list of 'section.key=value'. Found {override!r}.")
 
 
 def setting_of(problem: Problem) -> Setting:

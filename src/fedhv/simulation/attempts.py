@@ -14,8 +14,9 @@ from fedhv.methods.base import Conversation, Method, State, check_conversation, 
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort, sample_cohort
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.exchange import Call, Kept, Memories, RoundMemories
+from fedhv.protocol.exchange import Call
 from fedhv.protocol.intake import Intake
+from fedhv.protocol.memories import Kept, Memories, RoundMemories
 from fedhv.protocol.request import Refusal, Replies, Unchecked, check_request
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.protocol.traffic import Traffic, traffic

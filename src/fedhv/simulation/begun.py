@@ -11,7 +11,7 @@ import torch
 from fedhv.methods.base import Method, State
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.exchange import Kept
+from fedhv.protocol.memories import Kept
 from fedhv.simulation.attempts import Population, Sizes, Tally, play_round
 from fedhv.simulation.divergence import step_norm
 from fedhv.simulation.events import Assess, Event

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from torch import Tensor
 
 from fedhv.methods.base import State
-from fedhv.protocol.exchange import Call, Kept
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.memories import Kept
 from fedhv.simulation.record import Round
 from fedhv.support.errors import FedHVError
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedhv.methods.base import Method, State
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.evaluation import Evaluation
-from fedhv.protocol.exchange import Kept
+from fedhv.protocol.memories import Kept
 from fedhv.simulation.attempts import Population, Sizes, where_worst
 from fedhv.simulation.begun import BegunRound, begin_round
 from fedhv.simulation.divergence import check_explosion, check_step, suspect

@@ -31,6 +31,31 @@ def vector(name: str, value: Vector, *, size: int | None = None, least: float = 
     return v
 
 
+def history(name: str, value: Vector) -> np.ndarray:
+    """Finite nonnegative numbers for every round, T × m."""
+    found = vector(name, value, least=0)
+    if found.ndim != 2:
+        raise InputError(
+            f"Parameter `{name}` should be a matrix, rounds × tasks. Found `{name}` of shape {found.shape}."
+        )
+    return found
+
+
+def histories(
+    weights: Vector, reports: Vector, losses: Vector, tasks: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The weights, reports and losses of a run, T × m each."""
+    w = vector("weights", weights, size=tasks, least=0)
+    estimates = vector("reports", reports, size=tasks, least=0)
+    truth = vector("losses", losses, size=tasks, least=0)
+    if truth.ndim != 2 or not w.shape == estimates.shape == truth.shape:
+        raise InputError(
+            "Parameters `weights`, `reports` and `losses` should be matrices of one shape, rounds × tasks. "
+            f"Found shapes {w.shape}, {estimates.shape} and {truth.shape}."
+        )
+    return w, estimates, truth
+
+
 def positive_vector(name: str, value: Vector, *, size: int | None = None) -> np.ndarray:
     """Positive finite numbers, one per task."""
     v = vector(name, value, size=size)

@@ -32,16 +32,16 @@ import torch
 from fedhv.methods.rules.moving import Scope, decayed_maximum, moving_reference
 from fedhv.methods.weights import Vector, inverse_slack_weights
 from fedhv.support.errors import InputError
-from fedhv.theory._checks import array, nonnegative, positive, vector, whole
+from fedhv.theory._checks import array, histories, history, nonnegative, positive, vector, whole
 from fedhv.theory.staleness import Staleness
 from fedhv.theory.weight_map import attained_weight_lipschitz
 
 
 def moving_peaks(losses: Vector, decay: float) -> np.ndarray:
     r"""The decayed maxima $P^t$ of a history of losses, T × m."""
-    history = _history("losses", losses)
+    truth = history("losses", losses)
     peaks: list[torch.Tensor] = []
-    for row in torch.from_numpy(history):
+    for row in torch.from_numpy(truth):
         peaks.append(decayed_maximum(row, peaks[-1] if peaks else None, _decay(decay)))
     return torch.stack(peaks).numpy()
 
@@ -54,9 +54,9 @@ def moving_references(losses: Vector, factor: float, decay: float = 0.0, scope: 
 
 def moving_weights(losses: Vector, factor: float, decay: float = 0.0, scope: Scope = "common") -> np.ndarray:
     r"""The weights that a history of losses gives, T × m: $w_i^t \propto 1/(r_i^t - f_i^t)$."""
-    history = _history("losses", losses)
-    references = moving_references(history, factor, decay, scope)
-    return np.asarray(inverse_slack_weights(history, references, np.finfo(np.float64).tiny))
+    truth = history("losses", losses)
+    references = moving_references(truth, factor, decay, scope)
+    return np.asarray(inverse_slack_weights(truth, references, np.finfo(np.float64).tiny))
 
 
 def moving_level(peaks: Vector, scope: Scope = "common") -> np.ndarray:
@@ -139,14 +139,8 @@ def moving_staleness_of_run(
         decay: γ.
         scope: "common" or "own".
     """
-    truth = _history("losses", losses)
-    w = vector("weights", weights, size=truth.shape[1], least=0)
-    estimates = vector("reports", reports, size=truth.shape[1], least=0)
-    if not w.shape == estimates.shape == truth.shape:
-        raise InputError(
-            "Parameters `weights`, `reports` and `losses` should be matrices of one shape, rounds × tasks. "
-            f"Found shapes {w.shape}, {estimates.shape} and {truth.shape}."
-        )
+    tasks = history("losses", losses).shape[1]
+    w, estimates, truth = histories(weights, reports, losses, tasks)
     c, known, true = _factor(factor), moving_peaks(estimates, decay), moving_peaks(truth, decay)
 
     def term(f: np.ndarray, p: np.ndarray, g: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -172,15 +166,6 @@ def is_gradient_field(jacobian: Vector, tolerance: float = 1e-6) -> bool:
     if j.ndim != 2 or j.shape[0] != j.shape[1]:
         raise InputError(f"Parameter `jacobian` should be a square matrix. Found `jacobian` of shape {j.shape}.")
     return bool(np.abs(j - j.T).max() <= tolerance * np.abs(j).max())
-
-
-def _history(name: str, value: Vector) -> np.ndarray:
-    history = vector(name, value, least=0)
-    if history.ndim != 2:
-        raise InputError(
-            f"Parameter `{name}` should be a matrix, rounds × tasks. Found `{name}` of shape {history.shape}."
-        )
-    return history
 
 
 def _factor(value: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhv.methods.weights import Vector, inverse_slack_weights, slacks
 from fedhv.support.errors import InputError
-from fedhv.theory._checks import nonnegative, positive, vector
+from fedhv.theory._checks import histories, nonnegative, positive, vector
 from fedhv.theory.weight_map import weight_lipschitz
 
 INITIAL_BOUND = 2.0
@@ -79,14 +79,7 @@ def staleness_of_run(
             at the two ends of each term. The constant of the floor is very large if the floor is tiny.
     """
     r = vector("reference", reference)
-    w = vector("weights", weights, size=r.size, least=0)
-    estimates = vector("reports", reports, size=r.size, least=0)
-    truth = vector("losses", losses, size=r.size, least=0)
-    if truth.ndim != 2 or not w.shape == estimates.shape == truth.shape:
-        raise InputError(
-            "Parameters `weights`, `reports` and `losses` should be matrices of one shape, rounds × tasks. "
-            f"Found shapes {w.shape}, {estimates.shape} and {truth.shape}."
-        )
+    w, estimates, truth = histories(weights, reports, losses, r.size)
     if not np.allclose(w.sum(axis=1), 1, atol=1e-4):
         raise InputError(f"Parameter `weights` should sum to one in every round. Found sums {w.sum(axis=1)}.")
 
