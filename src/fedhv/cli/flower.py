@@ -12,9 +12,12 @@ from rich.console import Console
 from fedhv.cli.options import (
     DataOption,
     Json,
+    MethodOption,
     QuietOption,
     ReferenceOption,
+    ResumeOption,
     RoundsOption,
+    SeedOption,
     SetOption,
     SettingArgument,
     output_console,
@@ -23,6 +26,8 @@ from fedhv.cli.options import (
 )
 from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.terminal import print_line
+
+FederationFolder = Annotated[Path, typer.Argument(help="The folder of a federation's run.")]
 
 flower = typer.Typer(name="flower", help="Federations of real processes, on Flower.", no_args_is_help=True)
 
@@ -37,15 +42,15 @@ def up(
     setting: SettingArgument,
     nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client of the federation.")] = 3,
     tls: Annotated[bool, typer.Option("--tls", help="Use encryption, and accept registered node keys only.")] = False,
-    method: Annotated[str, typer.Option(help="A name from `fedhv list methods`, or package.module:Class.")] = "fedhv",
-    seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
+    method: MethodOption = "fedhv",
+    seed: SeedOption = 0,
     rounds: RoundsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder [default: runs/SETTING-flower/METHOD-seedSEED].")
     ] = None,
     reference: ReferenceOption = None,
     set_: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
+    resume: ResumeOption = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for a node's reply.")] = 120.0,
     node_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for nodes to become available.")] = 180.0,
     report_clip: Annotated[
@@ -110,7 +115,7 @@ def up(
 
 @flower.command()
 def status(
-    folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
+    folder: FederationFolder,
     as_json: Json = False,
 ) -> None:
     """Show the progress of a federation's run and the nodes of its last round."""
@@ -125,7 +130,7 @@ def status(
 
 
 @flower.command()
-def stop(folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")]) -> None:
+def stop(folder: FederationFolder) -> None:
     """End a federation's run after the current round. The same run can be continued later."""
     from fedhv.flower.status import stop as stop_run
 
@@ -135,7 +140,7 @@ def stop(folder: Annotated[Path, typer.Argument(help="The folder of a federation
 
 @flower.command()
 def back(
-    folder: Annotated[Path, typer.Argument(help="The folder of a federation's run.")],
+    folder: FederationFolder,
     resume_from: Annotated[int, typer.Option("--resume-from", min=1, help="The round after which the run continues.")],
 ) -> None:
     """Go back to a round, or the last before it whose checkpoint was kept; the same run, started again, continues."""

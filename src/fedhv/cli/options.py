@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from fedhv.methods import METHODS
+from fedhv.runs.defaults import SEEDS
 from fedhv.support.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from fedhv.simulation.observer import Observer
 
 SettingArgument = Annotated[str, typer.Argument(help="A setting's name (see `fedhv list`) or a TOML file.")]
+MethodOption = Annotated[str, typer.Option(help="A name from `fedhv list methods`, or package.module:Class.")]
+MethodsOption = Annotated[str, typer.Option(help="Comma-separated names.")]
+ALL_METHODS = ",".join(METHODS)
+SeedOption = Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")]
+SeedsOption = Annotated[str, typer.Option(help="Comma-separated whole numbers.")]
+ALL_SEEDS = ",".join(map(str, SEEDS))
 EngineOption = Annotated[str, typer.Option(help="Where clients are computed: auto or an engine's name.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, or mps (Apple's GPU).")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, float32, tf32 or bf16 (the last two on a GPU).")]
@@ -31,6 +39,7 @@ ReferenceOption = Annotated[
 InitOption = Annotated[
     str | None, typer.Option(help="The initial model: a run's folder, or a file with its parameters.")
 ]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")]
 ResumeFromOption = Annotated[
     int | None,
     typer.Option("--resume-from", min=1, help="Go back to this round, or the last kept before it, and continue there."),

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedhv.cli.options import (
+    ALL_SEEDS,
     DataOption,
     DeviceOption,
     EngineOption,
@@ -22,6 +23,7 @@ from fedhv.cli.options import (
     Json,
     PrecisionOption,
     QuietOption,
+    SeedsOption,
     names,
     numbers,
     output_console,
@@ -30,7 +32,7 @@ from fedhv.cli.options import (
 )
 from fedhv.paper.experiments import ALL, EXPERIMENTS, Selection
 from fedhv.paper.plan import METHODS, REFERENCES, SETTINGS
-from fedhv.runs.defaults import EXECUTORS, SEEDS
+from fedhv.runs.defaults import EXECUTORS
 from fedhv.support.errors import FedHVError
 from fedhv.support.terminal import print_line
 
@@ -54,7 +56,7 @@ def reproduce(
     methods: Annotated[
         str | None, typer.Option(help=f"Only these, comma-separated [default: {','.join(METHODS)}].")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    seeds: SeedsOption = ALL_SEEDS,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of the settings'.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of all runs and tables.")] = Path("runs/reproduce"),
     data: DataOption = None,

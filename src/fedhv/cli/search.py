@@ -11,15 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from fedhv.cli.options import (
+    ALL_METHODS,
+    ALL_SEEDS,
     DataOption,
     DeviceOption,
     EngineOption,
     JobsOption,
     Json,
+    MethodsOption,
     PrecisionOption,
     QuietOption,
     ReferenceOption,
     RoundsOption,
+    SeedsOption,
     SetOption,
     SettingArgument,
     names,
@@ -28,9 +32,7 @@ from fedhv.cli.options import (
     print_json,
     resumable,
 )
-from fedhv.methods import METHODS
 from fedhv.runs.config import load_setting
-from fedhv.runs.defaults import SEEDS
 from fedhv.support.errors import InputError
 from fedhv.support.terminal import print_line
 from fedhv.support.wording import counted
@@ -48,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 def tune(
     setting: SettingArgument,
-    methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
+    methods: MethodsOption = ALL_METHODS,
     trials: Annotated[int, typer.Option(min=1, help="The trials of each method.")] = 9,
     seeds: Annotated[str, typer.Option(help="Comma-separated; every trial has one run for each.")] = "0",
     by: Annotated[
@@ -116,7 +118,7 @@ def front(
     ] = "fixed",
     points: Annotated[int, typer.Option(min=2, help="The points of each front.")] = 9,
     beside: Annotated[str, typer.Option(help="Comma-separated methods that are one point each.")] = "",
-    seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    seeds: SeedsOption = ALL_SEEDS,
     range_: RangeOption = None,
     rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The front's folder [default: runs/SETTING-front].")] = None,

@@ -12,6 +12,8 @@ from rich.console import Console
 from fedhv.cli import report
 from fedhv.cli.next_steps import next_steps
 from fedhv.cli.options import (
+    ALL_METHODS,
+    ALL_SEEDS,
     DataOption,
     DeviceOption,
     EngineOption,
@@ -20,11 +22,16 @@ from fedhv.cli.options import (
     InitOption,
     JobsOption,
     Json,
+    MethodOption,
+    MethodsOption,
     PrecisionOption,
     QuietOption,
     ReferenceOption,
     ResumeFromOption,
+    ResumeOption,
     RoundsOption,
+    SeedOption,
+    SeedsOption,
     SetOption,
     SettingArgument,
     decimals,
@@ -35,9 +42,8 @@ from fedhv.cli.options import (
     resumable,
     same_command,
 )
-from fedhv.methods import METHODS
 from fedhv.runs.config import load_setting
-from fedhv.runs.defaults import BASELINES, EXECUTORS, SEEDS
+from fedhv.runs.defaults import BASELINES, EXECUTORS
 from fedhv.support import toml
 from fedhv.support.errors import InputError, Interrupted
 from fedhv.support.terminal import print_line
@@ -56,8 +62,8 @@ def register(app: typer.Typer) -> None:
 
 def run(
     setting: SettingArgument,
-    method: Annotated[str, typer.Option(help="A name from `fedhv list methods`, or package.module:Class.")] = "fedhv",
-    seed: Annotated[int, typer.Option(min=0, help="The seed of all random draws of the run.")] = 0,
+    method: MethodOption = "fedhv",
+    seed: SeedOption = 0,
     rounds: RoundsOption = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/SETTING/METHOD-seedSEED].")] = None,
     engine: EngineOption = "auto",
@@ -66,7 +72,7 @@ def run(
     reference: ReferenceOption = None,
     set_: SetOption = None,
     init: InitOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, or start it.")] = False,
+    resume: ResumeOption = False,
     resume_from: ResumeFromOption = None,
     fresh: FreshOption = False,
     data: DataOption = None,
@@ -145,8 +151,8 @@ def run(
 
 def compare(
     setting: SettingArgument,
-    methods: Annotated[str, typer.Option(help="Comma-separated names.")] = ",".join(METHODS),
-    seeds: Annotated[str, typer.Option(help="Comma-separated whole numbers.")] = ",".join(map(str, SEEDS)),
+    methods: MethodsOption = ALL_METHODS,
+    seeds: SeedsOption = ALL_SEEDS,
     local_lr: Annotated[
         str | None, typer.Option(help="Several local learning rates for every method; the table has the best of each.")
     ] = None,

@@ -28,12 +28,9 @@ class AFL(LossRule):
     """
 
     name: ClassVar[str] = "afl"
+    positive: ClassVar[tuple[str, ...]] = ("rate",)
 
     rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("rate")
 
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p q, and log q, whose largest entry is zero."""

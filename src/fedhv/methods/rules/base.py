@@ -31,6 +31,14 @@ class LossRule(PreferenceMethod):
     """
 
     rates_of: ClassVar[str] = "fedhv"
+    positive: ClassVar[tuple[str, ...]] = ()
+    """The names of the hyper-parameters that have to be positive and finite."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.positive:
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"Method '{self.label}': `{name}` should be positive. Found {getattr(self, name)}.")
 
     @abstractmethod
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
@@ -59,12 +67,6 @@ class LossRule(PreferenceMethod):
     def simplex(self, scores: Tensor) -> Tensor:
         """Weights in proportion to pᵢ exp(scoreᵢ), on the simplex."""
         return torch.softmax(self.shares(len(scores)).log() + scores, dim=0)
-
-    def positive(self, *names: str) -> None:
-        """Reject hyper-parameters that are not positive and finite."""
-        for name in names:
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"Method '{self.label}': `{name}` should be positive. Found {getattr(self, name)}.")
 
 
 def logarithms(losses: Tensor) -> Tensor:

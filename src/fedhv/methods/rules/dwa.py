@@ -25,12 +25,9 @@ class DWA(LossRule):
     """
 
     name: ClassVar[str] = "dwa"
+    positive: ClassVar[tuple[str, ...]] = ("temperature",)
 
     temperature: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("temperature")
 
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p exp(rate/T), with the rate of descent F̂ᵗ/F̂ᵗ⁻¹."""

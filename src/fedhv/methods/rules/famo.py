@@ -31,13 +31,13 @@ class FAMO(LossRule):
     """
 
     name: ClassVar[str] = "famo"
+    positive: ClassVar[tuple[str, ...]] = ("rate",)
 
     rate: float = 0.025
     decay: float = 0.001
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("rate")
         if not 0 <= self.decay < float("inf"):
             raise InputError(f"Method '{self.label}': `decay` should not be negative. Found {self.decay}.")
 

@@ -25,12 +25,9 @@ class STCH(LossRule):
     """
 
     name: ClassVar[str] = "stch"
+    positive: ClassVar[tuple[str, ...]] = ("mu",)
 
     mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("mu")
 
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ λ exp(λF̂/μ)."""

@@ -30,12 +30,9 @@ class Uncertainty(LossRule):
     """
 
     name: ClassVar[str] = "uncertainty"
+    positive: ClassVar[tuple[str, ...]] = ("rate",)
 
     rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("rate")
 
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """w ∝ p e^{−s}, and s."""
