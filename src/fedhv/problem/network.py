@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedhv.problem.norms import apply_norm, norm_note
 from fedhv.problem.parameters import Layout, norm_layers, running_statistics, trained_entries
 from fedhv.problem.pooling import with_fast_pooling
 from fedhv.problem.trees import Inputs, arguments
+from fedhv.problem.views import Reshaping, not_viewable
 from fedhv.support.errors import InputError
 
 ModuleSlot = tuple[dict[str, Any], str]
@@ -53,6 +55,7 @@ class Network:
         # Apple's GPU has no double precision, which sums over examples need: it computes only the model's passes.
         self._away = torch.device(device) if torch.device(device).type in FLOAT32_ONLY else None
         self.layout = replace(Layout.of(module, tasks, heads), norm=norm)
+        self._reshapes = False
         self._held: Tensor | None = None
         self._leaves: dict[str, Tensor] = {}
         if self.layout.d == 0:
@@ -83,11 +86,21 @@ class Network:
         parameters = theta if isinstance(theta, dict) else self.layout.unflatten(theta)
 
         def forward() -> Any:
-            if torch.compiler.is_compiling():
-                return torch.func.functional_call(self.module, parameters, *arguments(inputs))
-            return self._call(parameters, inputs)
+            with Reshaping() if self._reshapes else nullcontext():
+                if torch.compiler.is_compiling():
+                    return torch.func.functional_call(self.module, parameters, *arguments(inputs))
+                return self._call(parameters, inputs)
 
-        outputs = forward() if key is None or not training else self._drawing(key, forward)
+        def drawn() -> Any:
+            return forward() if key is None or not training else self._drawing(key, forward)
+
+        try:
+            outputs = drawn()
+        except RuntimeError as error:
+            if self._reshapes or not not_viewable(error):
+                raise
+            self._reshapes = True  # from the first such pass on; its draws are made again from their key
+            outputs = drawn()
         if isinstance(outputs, Tensor):
             outputs = [outputs]
         if not isinstance(outputs, list | tuple):
