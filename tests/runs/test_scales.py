@@ -127,3 +127,17 @@ def test_mistakes_with_scales_are_one_line():
         classification("kind", 3, scale=-1.0)
     with pytest.raises(InputError, match=r"`training\.scale`"):
         fedhv.run(problem(), "uniform", rounds=1, scale="first", quiet=True)
+
+
+class Narrow(Net):
+    """Its first layer takes five numbers where examples have four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(5, 8)
+
+
+@pytest.mark.parametrize("scale", ["none", "initial"])
+def test_a_model_that_does_not_fit_is_one_line_with_and_without_a_scale(scale):
+    with pytest.raises(InputError, match=r"should take the problem's inputs, for two examples \(2, 4\)"):
+        fedhv.run(replace(problem(), model=Narrow), "uniform", rounds=1, quiet=True, scale=scale)

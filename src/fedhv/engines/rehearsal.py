@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from fedhv.engines.side_effects import check_buffers, check_side_effects
 from fedhv.problem.metrics import measure
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
@@ -22,20 +23,31 @@ def rehearse(problem: Problem) -> None:
     if problem.clients.elsewhere:
         return  # no client here has an example for a trial
     client = Client(problem)
-    batch = client.ready(client.train_examples[:2])
+    batch = _few(client, client.train_examples)
     theta = flatten(client.network.module)
     buffers = {name: value.clone() for name, value in client.network.module.named_buffers()}
     with torch.random.fork_rng(devices=[]):  # restores the generator
-        _evaluates(client, theta, batch)
+        _evaluates(client, theta, batch, "the problem's inputs")
         with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
-    _check_buffers(client.network.module, buffers)
+        with _one_line("The model should take the problem's inputs in training mode too."):
+            check_side_effects(client, theta, batch)
+        if problem.test is not None:
+            test = _few(client, problem.test)
+            _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
+    check_buffers(client.network.module, buffers)
 
 
-def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
+def _few(client: Client, examples: Examples) -> Examples:
+    """The first two examples as the model takes them; a copy."""
+    return client.ready(examples[torch.arange(min(2, len(examples)))])
+
+
+def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> list[Tensor]:
+    """The outputs for a few examples, with which losses and scores are tried."""
     tasks, drawn = client.problem.tasks, torch.get_rng_state()
     with torch.no_grad():
-        with _one_line(f"The model should take the problem's inputs, for two examples {describe(batch.inputs)}."):
+        with _one_line(f"The model should take {what}, for two examples {describe(batch.inputs)}."):
             outputs = client.network(theta, batch.inputs, training=False)
         if not torch.equal(torch.get_rng_state(), drawn):
             raise InputError(
@@ -60,7 +72,7 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples) -> None:
                     f"Found shape {shape}."
                 )
             check_score(task, float(score.min()), float(score.max()))
-        _measures(client, outputs)
+    return outputs
 
 
 def _measures(client: Client, outputs: list[Tensor]) -> None:
@@ -72,24 +84,6 @@ def _measures(client: Client, outputs: list[Tensor]) -> None:
     for task, output, target, mask in zip(client.problem.tasks, outputs, test.targets, masks, strict=True):
         if task.metrics:
             measure(task, torch.zeros(len(test), *output.shape[1:]), target, mask)
-
-
-def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
-    """Reject buffers that a forward pass changes: they are not parameters and would leak from client to client."""
-    for name, value in module.named_buffers():
-        if name not in before or not _same(value, before[name]):
-            raise InputError(
-                f"The model's buffer '{name}' should not change. Found that a forward pass changes it: buffers are not "
-                "averaged and would leak from client to client. Use a layer without such a state (no spectral norm, no "
-                "running statistics)."
-            )
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Whether two buffers are equal; NaN equals NaN."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 @contextmanager

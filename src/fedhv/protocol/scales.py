@@ -27,7 +27,7 @@ def initial_losses(problem: Problem, examples: int = MEASURED) -> list[float]:
 
     NaN for a task that none of these examples has a label of.
     """
-    bare = replace(problem, tasks=tuple(replace(task, scale=None) for task in problem.tasks))
+    bare = unscaled(problem)
     client = Client(bare)
     theta = initial_model(problem.model, torch_seed(0, Purpose.MODEL), problem.norm)
     held = problem.clients.indices
@@ -39,6 +39,11 @@ def initial_losses(problem: Problem, examples: int = MEASURED) -> list[float]:
             sums[0] += client.example_losses(theta, batch, training=False).double().sum(dim=1)
             sums[1] += label_counts(bare.tasks, batch)
     return (sums[0] / sums[1]).tolist()
+
+
+def unscaled(problem: Problem) -> Problem:
+    """The problem with every loss in its own unit."""
+    return replace(problem, tasks=tuple(replace(task, scale=None) for task in problem.tasks))
 
 
 def with_scales(problem: Problem, everywhere: bool) -> Problem:

@@ -20,6 +20,7 @@ from typing import Any
 
 from fedhv.runs.config import completed
 from fedhv.runs.fingerprint import changed
+from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, SUMMARY
 from fedhv.support import toml
 from fedhv.support.errors import InputError
@@ -116,6 +117,13 @@ def lacks_fingerprint(folder: Path) -> bool:
 def remove_run(folder: Path) -> None:
     """Delete a run, so that it can start again. Other files of the folder are kept."""
     if holds_run(folder):
+        shutil.rmtree(folder)
+
+
+def discard_unplayed(folder: Path) -> None:
+    """Delete a run that has no round, because bad input was found in its first one."""
+    history = folder / HISTORY
+    if holds_run(folder) and not (history.exists() and history.stat().st_size):
         shutil.rmtree(folder)
 
 

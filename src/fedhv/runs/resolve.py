@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.benchmarks import load_benchmark
+from fedhv.engines.rehearsal import rehearse
 from fedhv.problem.hiding import hide_labels
 from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
-from fedhv.protocol.scales import with_scales
+from fedhv.protocol.scales import unscaled, with_scales
 from fedhv.runs.config import Setting, load_setting, override_setting
 from fedhv.runs.federation import FederationSettings
 from fedhv.runs.reference import Provenance, Reference, read_reference
@@ -45,7 +46,10 @@ def resolve(
     if setting.evaluation.on == "validation":
         problem = evaluated_on_validation(problem)
     problem = problem if init is None else warm_started(problem, init)
-    return setting, with_scales(problem, setting.training.scale == "initial")
+    scaled = setting.training.scale == "initial"
+    if scaled or any(task.scale == "initial" for task in problem.tasks):
+        rehearse(unscaled(problem))  # an error in the model is one line here; measuring a scale would give torch's
+    return setting, with_scales(problem, scaled)
 
 
 def with_policy(problem: Problem, setting: Setting) -> Problem:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from fedhv.engines import Engine
 from fedhv.engines.portions import gpu_memory
 from fedhv.runs.execution import Execution
+from fedhv.runs.folder import discard_unplayed
 from fedhv.runs.job import Job
 from fedhv.runs.record import Run
 from fedhv.runs.threads import one_thread
@@ -15,7 +16,7 @@ from fedhv.simulation.events import FinishedRound
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import simulate_together
 from fedhv.support.collection import only_new_objects
-from fedhv.support.errors import EarlyStop, FedHVError, Interrupted
+from fedhv.support.errors import EarlyStop, FedHVError, InputError, Interrupted
 from fedhv.support.files import sweep
 from fedhv.support.signals import PATIENCE, DeferredSignals, deferred_signals
 
@@ -28,17 +29,39 @@ def execute_together(
 ) -> list[Run | FedHVError]:
     """Execute jobs on the same problem in step; returns the result or the error of each.
 
-    With `until` they pause after that round: their results are those so far, and another call continues them.
+    With `until` they pause after that round: their results are those so far, and another call continues them. Bad input
+    that is found in the first round leaves no folder.
 
     `observer` receives the rounds of a single job. For several jobs `tick` is used instead, which is called
     after every round of any of them.
     """
     observer = observer or Observer()
     with ExitStack() as stack:
+        refused: list[Job] = []
+        stack.callback(lambda: _discard(refused))  # after the folders' locks are released
         for job in jobs:
             stack.enter_context(job.opened(resume=True))
             if job.folder is not None:
                 sweep(job.folder)
+        try:
+            outcomes = _executed(jobs, tick, observer, until)
+        except InputError:
+            refused += jobs
+            raise
+        refused += [job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, InputError)]
+        return outcomes
+
+
+def _discard(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.folder is not None:
+            discard_unplayed(job.folder)
+
+
+def _executed(
+    jobs: Sequence[Job], tick: Callable[[Sequence[Execution]], None], observer: Observer, until: int | None
+) -> list[Run | FedHVError]:
+    with ExitStack() as stack:
         stack.enter_context(one_thread())
         stack.enter_context(only_new_objects())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
