@@ -12,8 +12,8 @@ from fedhv.engines.trial_run import check_model
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import SUPEREXEC, Deployment, write_app
 from fedhv.flower.engine import over_flower
-from fedhv.flower.owners import write_owners
-from fedhv.flower.roster import Patience
+from fedhv.flower.patience import Patience
+from fedhv.flower.roster_file import write_owners
 from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.protocol.accounting import gaussian_epsilon
 from fedhv.protocol.privacy_cost import spent
