@@ -3,7 +3,7 @@
     python benchmarks/reliability/throughput.py [--nodes 3 10 50] [--rounds 4] [--cold 3]
 
 `fedhv flower up digits` with a reference, so without calibration, and next to nothing to compute (one local step).
-Every node takes part in every round. The first round, in which nodes are found and greeted, is left out. Wall-clock
+Every node takes part in every round. The first round, in which nodes are sent hello messages, is left out. Wall-clock
 time depends on what else the machine does; processor time hardly does, and gives the limit of an idle machine by its
 processor. Flower's SuperNodes look for messages every three seconds, which is a limit too: 20 exchanges a minute.
 

@@ -79,7 +79,7 @@ def test_models_that_can_be_mapped_are_left_alone():
     assert (choice.engine, choice.reason, choice.announce) == ("stacked", "as requested", False)
 
 
-def test_the_rehearsal_leaves_no_trace_in_the_random_state():
+def test_the_trial_run_leaves_no_trace_in_the_random_state():
     torch.manual_seed(5)
     before = torch.get_rng_state()
     why_not_mappable(everything_random())

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedhv import FSMGDA, SCAFFOLD, FedCMOO, FedHV, FedProx, LocalTraining, Problem, Uniform
 from fedhv.engines import Parallel, Sequential, Stacked
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import minibatches, sample_cohort
@@ -258,7 +258,7 @@ def test_images_in_a_stack_and_traced_for_the_compiler(norm, compiled, monkeypat
 
 @pytest.mark.parametrize("norm", ["frozen", "local", "average", "group"])
 def test_a_trial_finds_that_the_model_can_be_stacked(norm):
-    rehearse(problem(norm))
+    check_model(problem(norm))
     assert why_not_mappable(problem(norm)) is None
     assert why_not_mappable(images(norm)) is None
 

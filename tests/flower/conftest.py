@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedhv[flower]'")
 
-from fedhv.flower import exchange, mailbox, roster
+from fedhv.flower import available, exchange, mailbox
 from flower.clock import Clock
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     made = Clock()
-    for module in (exchange, mailbox, roster):
+    for module in (available, exchange, mailbox):
         monkeypatch.setattr(module, "time", made)
     return made

@@ -151,8 +151,8 @@ def test_a_client_that_hangs_is_waited_for_once_and_is_back_when_it_answers(thro
     hung = []
 
     def trouble(message, k):
-        greeting = message.metadata.message_type == HELLO
-        if k != 4 or train_messages(grid, 3) or (greeting and not hung):
+        is_hello = message.metadata.message_type == HELLO
+        if k != 4 or train_messages(grid, 3) or (is_hello and not hung):
             return None
         hung.append(message)
         return SWALLOWED
@@ -165,7 +165,7 @@ def test_a_client_that_hangs_is_waited_for_once_and_is_back_when_it_answers(thro
     asked = [sorted(m.metadata.dst_node_id for m in train_messages(grid, t)) for t in range(1, 6)]
     assert asked[0] == [1, 2, 3, 4, 5]
     assert asked[1] == [1, 2, 3, 4]
-    assert asked[4] == [1, 2, 3, 4, 5], "it answered a greeting and should be back"
+    assert asked[4] == [1, 2, 3, 4, 5], "it answered a hello message and should be back"
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])
@@ -206,7 +206,7 @@ def test_a_reply_that_cannot_be_unpacked_is_its_own_nodes_matter(node, through, 
     history = play(through, grid, tmp_path)
     refusal = {"client": node - 1, "reason": "its reply is not available: cannot inflate"}
     assert history[0]["refused"] == [refusal]
-    assert history[1].get("refused", [refusal]) == [refusal], "it may not have answered the new greeting yet"
+    assert history[1].get("refused", [refusal]) == [refusal], "it may not have answered the new hello message yet"
 
 
 def test_a_node_whose_replies_cannot_be_unpacked_is_not_asked_again_at_once(grid, tmp_path):
@@ -254,22 +254,22 @@ def test_of_two_nodes_with_one_partition_the_first_stays_and_the_other_follows_i
     problem = everything_random()
     grid = LocalGrid(client_app(lambda context: problem, device="cpu"), {1: 0, 2: 1})
     with over_flower(grid, PATIENCE).make(problem) as engine:
-        roster = engine.roster
-        roster.gather(2)
+        nodes = engine.nodes
+        nodes.gather(2)
         twin = Context(0, 99, {"partition-id": 1}, RecordDict(), {})
         grid.nodes[99] = twin
         for _ in range(5):
-            roster.refresh(0.05)
-        assert roster.members == {0: 1, 1: 2}
-        assert roster.notes == ["Node 99 does not participate: node 2 has its partition, 1, already."]
+            nodes.refresh(0.05)
+        assert nodes.members == {0: 1, 1: 2}
+        assert nodes.notes == ["Node 99 does not participate: node 2 has its partition, 1, already."]
         del grid.nodes[2]  # it was the process of a node that has been started again
-        roster.gather(2)
-        assert roster.members == {0: 1, 1: 99}
+        nodes.gather(2)
+        assert nodes.members == {0: 1, 1: 99}
         grid.nodes[2] = Context(0, 2, {"partition-id": 1}, RecordDict(), {})
         grid.trouble = lambda message, k: SWALLOWED if message.metadata.dst_node_id == 99 else None
-        roster.missed(1)
-        roster.gather(2)
-        assert roster.members == {0: 1, 1: 2}, "who misses a deadline makes place"
+        nodes.missed(1)
+        nodes.gather(2)
+        assert nodes.members == {0: 1, 1: 2}, "who misses a deadline makes place"
 
 
 def test_who_is_not_there_is_not_counted_as_asked(grid):
@@ -417,7 +417,7 @@ def test_a_node_refuses_a_server_of_another_version(grid):
 
 
 def asked(message):
-    """Which request a message holds; None for a greeting."""
+    """Which request a message holds; None for a hello message."""
     return message.content["config"].get("ask")
 
 

@@ -18,7 +18,7 @@ from fedhv import FSMGDA, FedCMOO, FedHV, InputError, LocalTraining, Uniform
 from fedhv.engines import Sequential
 from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.engine import Nodes
-from fedhv.flower.hello import Introduction, decode_introduction, introduction
+from fedhv.flower.hello import HelloReply, decode_hello_reply, hello_reply
 from fedhv.flower.records import Malformed
 from fedhv.flower.server import serve
 from fedhv.problem.labels import Holding
@@ -146,7 +146,7 @@ def test_a_node_with_private_reports_says_only_which_tasks_it_has():
     ):
         engine = Nodes(server_of(problem, missing_labels=True).problem(), grid(own(problem), reports=reports), PATIENCE)
         engine.present()
-        assert [engine.roster.holdings[k] for k in range(5)] == expected
+        assert [engine.nodes.holdings[k] for k in range(5)] == expected
         assert engine.sizes([0, 3]).tolist() == [5, 20]
         stated = [(each.examples, *each.of(len(problem.tasks))) for each in expected]
         assert engine.client_labels() == stated  # what summary.json gets: no counts of a node that protects them
@@ -156,20 +156,20 @@ def test_a_node_with_private_reports_says_only_which_tasks_it_has():
 @pytest.mark.parametrize(
     "labels", [[1, 2], [1, 2, -1], [1, 2, 6], [0, 0, 0], [1.5, 2.0, 3.0], "many", [True, True, True], ["a", "b", "c"]]
 )
-def test_counts_that_cannot_be_are_refused_at_the_introduction(labels):
+def test_counts_that_cannot_be_are_refused_at_the_hello_reply(labels):
     layout = replace(Sequential(gappy()).layout, partial=True)
-    said = introduction(Introduction(0, Holding(5, (1, 2, 3))), layout, ["a", "b", "c"])
-    assert decode_introduction(said, layout, ["a", "b", "c"]).holding == Holding(5, (1, 2, 3))
+    said = hello_reply(HelloReply(0, Holding(5, (1, 2, 3))), layout, ["a", "b", "c"])
+    assert decode_hello_reply(said, layout, ["a", "b", "c"]).holding == Holding(5, (1, 2, 3))
     said["config"]["labels"] = labels
     with pytest.raises(Malformed, match=r"labels of .* for 3 tasks and 5 examples"):
-        decode_introduction(said, layout, ["a", "b", "c"])
+        decode_hello_reply(said, layout, ["a", "b", "c"])
 
 
-def test_a_node_without_examples_is_refused_at_the_introduction():
+def test_a_node_without_examples_is_refused_at_the_hello_reply():
     layout = Sequential(everything_random()).layout
-    said = introduction(Introduction(0, Holding(0)), layout, ["a", "b"])
+    said = hello_reply(HelloReply(0, Holding(0)), layout, ["a", "b"])
     with pytest.raises(Malformed, match="`examples` of 0"):
-        decode_introduction(said, layout, ["a", "b"])
+        decode_hello_reply(said, layout, ["a", "b"])
 
 
 # --- against Flower's own average -----------------------------------------------------------------------------------

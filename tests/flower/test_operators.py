@@ -15,7 +15,7 @@ import fedhv
 from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Node, Patience, Server, Strategy, client_app
 from fedhv.flower.hello import HELLO
-from fedhv.flower.owners import read_owners, write_owners
+from fedhv.flower.roster_file import read_owners, write_owners
 from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
 from fedhv.support.errors import InputError
@@ -191,12 +191,12 @@ def test_a_late_reply_is_never_taken_for_one_of_a_later_round(grid):
     never.trouble = lambda m, k: SWALLOWED if k == 4 and m.metadata.group_id == "1" else None
     for mine, other in zip(history, play("server app", never, ["training.rounds=3"]), strict=True):
         if mine["cohort"]["taken"] != other["cohort"]["taken"]:
-            break  # when a node that missed a deadline is back depends on when it answers its greeting
+            break  # when a node that missed a deadline is back depends on when it answers its hello
         assert mine["report"] == other["report"]
 
 
 def test_a_node_that_keeps_missing_deadlines_is_asked_less_and_less_often(grid):
-    """It answers greetings and hangs in training."""
+    """It answers hello messages and hangs in training."""
     grid.trouble = lambda m, k: SWALLOWED if k == 4 and m.metadata.message_type == "train" else None
     history = play("server app", grid, ["training.rounds=12"])
     asked = [record["round"] for record in history if 4 in record["cohort"]["asked"]]
@@ -308,7 +308,7 @@ def test_a_reply_with_more_than_was_asked_for_is_refused_before_it_is_parsed(cha
 
 
 def test_a_partition_belongs_to_its_node_whoever_comes_first(tmp_path):
-    """Node 1, which is greeted first, claims partition 4 of node 9."""
+    """Node 1, which is sent a hello message first, claims partition 4 of node 9."""
     problem = everything_random()
     nodes = LocalGrid(client_app(lambda context: problem, device="cpu"), {1: 4, 2: 0, 3: 1, 4: 2, 5: 3, 9: 4})
     nodes.problem = problem

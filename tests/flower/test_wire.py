@@ -13,7 +13,7 @@ from problems import everything_random
 
 from fedhv import FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
-from fedhv.flower.hello import Introduction, decode_introduction, introduction
+from fedhv.flower.hello import HelloReply, decode_hello_reply, hello_reply
 from fedhv.flower.records import Malformed
 from fedhv.flower.wire import (
     TRAIN,
@@ -152,10 +152,10 @@ def test_an_array_arrives_in_whichever_order_and_precision_it_was_sent(order, dt
 
 
 def test_what_is_said_about_a_record_is_one_short_line():
-    content = introduction(Introduction(3, Holding(9)), LAYOUT, ["a"])
+    content = hello_reply(HelloReply(3, Holding(9)), LAYOUT, ["a"])
     content.config_records["config"]["fedhv"] = "\x1b[2J\n\x9b31m" + "9" * 10_000
     with pytest.raises(Malformed) as refused:
-        decode_introduction(content, LAYOUT, ["a"])
+        decode_hello_reply(content, LAYOUT, ["a"])
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
 
@@ -195,10 +195,10 @@ def vars_of(message):
     return {name for record in message.content.values() for name in record}
 
 
-def test_a_nodes_introduction_is_its_partition_and_how_many_examples_it_holds():
-    assert decode_introduction(
-        introduction(Introduction(3, Holding(9)), LAYOUT, ["a", "b"]), LAYOUT, ["a", "b"]
-    ) == Introduction(3, Holding(9))
+def test_a_nodes_hello_reply_is_its_partition_and_how_many_examples_it_holds():
+    assert decode_hello_reply(
+        hello_reply(HelloReply(3, Holding(9)), LAYOUT, ["a", "b"]), LAYOUT, ["a", "b"]
+    ) == HelloReply(3, Holding(9))
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_a_nodes_introduction_is_its_partition_and_how_many_examples_it_holds():
         ("examples", "many"),
     ],
 )
-def test_a_strangers_introduction_is_refused_whatever_it_holds(name, value):
-    content = introduction(Introduction(3, Holding(9)), LAYOUT, ["a", "b"])
+def test_a_strangers_hello_reply_is_refused_whatever_it_holds(name, value):
+    content = hello_reply(HelloReply(3, Holding(9)), LAYOUT, ["a", "b"])
     next(iter(content.config_records.values()))[name] = value
     with pytest.raises(Malformed):
-        decode_introduction(content, LAYOUT, ["a", "b"])
+        decode_hello_reply(content, LAYOUT, ["a", "b"])

@@ -353,7 +353,7 @@ def test_several_benchmarks_are_looked_for_before_anything_runs(options, out, si
 # --- forecasts --------------------------------------------------------------------------------------------
 
 
-def test_a_rehearsal_lists_runs_and_calibrations_and_writes_nothing(options, out):
+def test_a_dry_run_lists_runs_and_calibrations_and_writes_nothing(options, out):
     listed = planned_runs("main", options, SOME)
     assert [each.name for each in listed][:3] == [
         "calibration/multimnist/seed0", "calibration/cifar10-mnist-b/seed0", "multimnist/uniform-seed0"

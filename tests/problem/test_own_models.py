@@ -13,7 +13,7 @@ from torch import nn
 
 from fedhv import FedHV, InputError, Method, Problem, State, Task, Uniform, classification, run
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.problem.initial import initial_model
 from fedhv.problem.network import Network
 from fedhv.protocol.compression import inner_products
@@ -291,14 +291,14 @@ def test_a_buffer_that_holds_nan_and_stays_is_fine():
     assert len(run(problem(Masked), Uniform(), engine="sequential", **OPTIONS).rounds) == 4
 
 
-def test_a_rehearsal_leaves_no_trace_in_the_random_state():
+def test_a_trial_run_leaves_no_trace_in_the_random_state():
     class Dropping(Net):
         def forward(self, inputs):
             return super().forward(torch.nn.functional.dropout(inputs, 0.3, self.training))
 
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    rehearse(problem(Dropping))
+    check_model(problem(Dropping))
     assert torch.equal(torch.get_rng_state(), before)
 
 

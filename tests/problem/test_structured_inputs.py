@@ -7,7 +7,7 @@ import torch
 from fedhv import Examples, InputError, Problem
 from fedhv.engines import choose_engine
 from fedhv.engines.mappable import why_not_mappable
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.problem.trees import arguments, describe, leaves, rebuild, structure, tree_map
 
 from .ward import TASKS, Net, TwoParts, arrays, clients, trained
@@ -39,7 +39,7 @@ def test_parts_train_as_the_whole_does(form, engine):
 @pytest.mark.parametrize("form", [as_tuple, as_dict])
 def test_a_model_of_several_inputs_can_be_stacked(form):
     problem = divided(form, TwoParts)
-    rehearse(problem)
+    check_model(problem)
     assert why_not_mappable(problem) is None
     assert choose_engine("stacked", "cpu", problem=problem).engine == "stacked"
 
@@ -134,4 +134,4 @@ def test_no_parts_are_refused():
 
 def test_a_model_that_does_not_take_the_parts_is_told_their_shapes():
     with pytest.raises(InputError, match=r"for two examples \{right: \(2, 1\) of torch.float32, left: "):
-        rehearse(divided(as_dict, Net))
+        check_model(divided(as_dict, Net))

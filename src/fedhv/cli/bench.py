@@ -56,14 +56,14 @@ def bench(
     The table has the median seconds of a round, the gradient steps of all clients per second, the fraction of a run's
     time for evaluation, and the memory of the engine. Without the datasets, random images are used.
     """
-    from fedhv.engines.rehearsal import rehearse
+    from fedhv.engines.trial_run import check_model
     from fedhv.runs.bench import choose_engines, find_source, measure
 
     resolved = load_setting(setting, set_ or [])
     chosen = resolved.method(method)
     wanted = None if engines is None else names(engines)
     source, problem, note = find_source(resolved, data, random)
-    rehearse(problem)
+    check_model(problem)
     choices, auto = choose_engines(wanted, device, precision, problem, resolved.plan(chosen, seed=0))
     errors = Console(stderr=True)
     silent = quiet or as_json

@@ -69,7 +69,7 @@ def up(
     The run folder is the same as that of `fedhv run`. All processes listen on 127.0.0.1 only.
     """
     # Flower is an extra: it is imported where it is needed.
-    from fedhv.flower.roster import Patience
+    from fedhv.flower.patience import Patience
     from fedhv.flower.up import Order
     from fedhv.flower.up import up as run_on_flower
     from fedhv.protocol.report_privacy import ReportPrivacy

@@ -17,7 +17,7 @@ except ImportError:
 if TYPE_CHECKING:
     from fedhv.flower.client import client_app
     from fedhv.flower.node import Node, Server
-    from fedhv.flower.roster import Patience
+    from fedhv.flower.patience import Patience
     from fedhv.flower.server import server_app
     from fedhv.flower.strategy import Strategy
 else:  # imported at first use: a node's process does not need the server's half
@@ -28,7 +28,7 @@ else:  # imported at first use: a node's process does not need the server's half
         {
             "fedhv.flower.client": ["client_app"],
             "fedhv.flower.node": ["Node", "Server"],
-            "fedhv.flower.roster": ["Patience"],
+            "fedhv.flower.patience": ["Patience"],
             "fedhv.flower.server": ["server_app"],
             "fedhv.flower.strategy": ["Strategy"],
         },

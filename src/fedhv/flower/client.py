@@ -12,7 +12,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor
 
 from fedhv.engines import choose_device
-from fedhv.flower.hello import HELLO, Introduction, check_version, introduction
+from fedhv.flower.hello import HELLO, HelloReply, check_version, hello_reply
 from fedhv.flower.kept import load_memory, save_memory
 from fedhv.flower.limits import bounded
 from fedhv.flower.node import Node
@@ -66,15 +66,15 @@ def client_app(
             clients[key] = Client(problem, choose_device(str(where)))
         return clients[key]
 
-    def introduce(message: Message, context: Context) -> Message:
+    def answer_hello(message: Message, context: Context) -> Message:
         k = partition_of(context)
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
         holding = client.holding(k)
         if policy_of(context) is not None or (reports(context) if callable(reports) else reports) is not None:
             holding = holding.bare()  # the numbers of labels reveal something about the examples
-        who = Introduction(k, holding, str(context.node_config.get("name", "")))
-        return Message(introduction(who, client.layout, names), reply_to=message)
+        who = HelloReply(k, holding, str(context.node_config.get("name", "")))
+        return Message(hello_reply(who, client.layout, names), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -105,7 +105,7 @@ def client_app(
         content[CONFIG] = answering(message.content)
         return Message(content, reply_to=message)
 
-    app.query(HELLO.split(".")[1])(introduce)
+    app.query(HELLO.split(".")[1])(answer_hello)
     for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
         app.train(action or "default", mods=[bounded, *([_addressed, *mods] if mods else [])])(answer)

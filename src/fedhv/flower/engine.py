@@ -17,9 +17,10 @@ from flwr.serverapp import Grid
 from fedhv.engines import Choice
 from fedhv.engines.base import Engine
 from fedhv.engines.choosing import AnyPlan
+from fedhv.flower.available import AvailableNodes
 from fedhv.flower.exchange import SUPERLINKS, Quorum, exchange, reason
+from fedhv.flower.patience import Patience
 from fedhv.flower.records import Malformed
-from fedhv.flower.roster import Patience, Roster
 from fedhv.flower.status import check_stop
 from fedhv.flower.wire import check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
@@ -60,7 +61,7 @@ class Nodes(Engine):
         self.arrivals: dict[str, float] = {}
         """The seconds until each reply arrived, by the id of the answered message."""
         self._took_part: dict[int, dict[str, Any]] = {}
-        self._roster: Roster | None = None
+        self._nodes: AvailableNodes | None = None
         self._gathered = self._began = False
         self._real = Traffic()
         # Nodes keep memory until the run ends. Another run with the same seed must not use it.
@@ -70,17 +71,17 @@ class Nodes(Engine):
 
     def connect(self, grid: Grid) -> None:
         """Use the nodes of this grid. Known nodes stay known."""
-        if self._roster is not None:
-            self._roster.grid = grid
+        if self._nodes is not None:
+            self._nodes.grid = grid
             return
         names = [task.name for task in self.problem.tasks]
-        self._roster = Roster(grid, self.layout, names, len(self.problem.clients), self.patience, self._owners)
+        self._nodes = AvailableNodes(grid, self.layout, names, len(self.problem.clients), self.patience, self._owners)
 
     @property
-    def roster(self) -> Roster:
+    def nodes(self) -> AvailableNodes:
         """The available nodes."""
-        assert self._roster is not None, "connect to a grid first"
-        return self._roster
+        assert self._nodes is not None, "connect to a grid first"
+        return self._nodes
 
     @property
     def population(self) -> Any:
@@ -91,35 +92,35 @@ class Nodes(Engine):
         """The available partitions, in ascending order. The first call waits for all of them, up to the time limit."""
         check_stop(self._stop)
         if not self._gathered:
-            self.roster.gather(len(self.problem.clients))
+            self.nodes.gather(len(self.problem.clients))
             self._gathered = True
-        self.roster.need(self.min_replies)
+        self.nodes.need(self.min_replies)
         self._forward_notes()
-        return self.roster.available(self.min_replies)
+        return self.nodes.available(self.min_replies)
 
     def sizes(self, clients: Sequence[int]) -> np.ndarray:
         """The number of examples of each of these partitions, as reported by its node."""
-        return np.array([self.roster.holdings[k].examples for k in clients])
+        return np.array([self.nodes.holdings[k].examples for k in clients])
 
     def labels(self) -> tuple[int, ...] | None:
         """The number of labels of every task, as reported by the nodes; None if all examples are labelled."""
-        held = [] if self._roster is None else list(self._roster.holdings.values())
+        held = [] if self._nodes is None else list(self._nodes.holdings.values())
         if all(each.labels is None for each in held):
             return None
         return tuple(map(sum, zip(*(each.of(self.layout.tasks) for each in held), strict=True)))
 
     def client_labels(self) -> list[tuple[int, ...]]:
         """For every node its number of examples, then of labels for every task; empty where all are labelled."""
-        if self._roster is None or self.labels() is None:
+        if self._nodes is None or self.labels() is None:
             return []
-        held = [self._roster.holdings[k] for k in sorted(self._roster.holdings)]
+        held = [self._nodes.holdings[k] for k in sorted(self._nodes.holdings)]
         return [(each.examples, *each.of(self.layout.tasks)) for each in held]
 
     def ask(self, call: Call) -> Replies:
         """The cohort's valid replies that arrive in time."""
         messages = self.messages(call)
         sent, quorum = list(messages.values()), quorum_of(call.intake.screening, len(messages))
-        answers = exchange(self.roster.grid, sent, self.patience.reply, quorum, self.arrivals)
+        answers = exchange(self.nodes.grid, sent, self.patience.reply, quorum, self.arrivals)
         return self.replies(call, messages, answers.values())
 
     def messages(self, call: Call, extra: ConfigRecord | None = None) -> dict[int, Message]:
@@ -131,13 +132,13 @@ class Nodes(Engine):
         made = {
             k: Message(
                 content,
-                self.roster.members[k],
+                self.nodes.members[k],
                 message_type(request),
                 ttl=self.patience.reply,  # later replies are not used
                 group_id=str(cohort.round + 1),
             )
             for k in cohort.clients
-            if k in self.roster.members
+            if k in self.nodes.members
         }
         self._real += Traffic(down=sum(serialised_bytes(message) for message in made.values()))
         return made
@@ -156,17 +157,17 @@ class Nodes(Engine):
             answer = arrived.get(message.metadata.message_id)
             try:
                 if answer is None:
-                    self.roster.missed(k)
+                    self.nodes.missed(k)
                     raise Malformed(closed)
                 if answer.has_error():
                     if answer.error.code in (*SUPERLINKS, ErrorCode.REPLY_MESSAGE_UNAVAILABLE):
-                        self.roster.missed(k)  # this reply is missing too
+                        self.nodes.missed(k)  # this reply is missing too
                     if answer.error.code not in SUPERLINKS:
                         self._note(k, message)
                     raise Malformed(reason(answer))
                 self._note(k, message)
                 self._real += Traffic(up=serialised_bytes(answer))
-                self.roster.answered(k)
+                self.nodes.answered(k)
                 check_answer(answer.content, message.content)
                 found = decode_reply(leaving(call.request, self.layout), answer.content, self.layout.travelling)
                 decoded[k] = arriving(found, self.layout)
@@ -174,7 +175,7 @@ class Nodes(Engine):
                 refused.append(Refusal(k, str(error), sent=answer is not None and not answer.has_error()))
         answered = call.of([k for k in call.cohort.clients if k in decoded])
         there = [decoded[k] for k in answered.cohort.clients]
-        taken = collect(answered, self.layout, there, self.roster.holdings.__getitem__)
+        taken = collect(answered, self.layout, there, self.nodes.holdings.__getitem__)
         return replace(taken, refused=(*refused, *taken.refused))
 
     def _why_missing(self, call: Call, messages: Mapping[int, Message], arrived: Mapping[str, Message]) -> str:
@@ -188,7 +189,7 @@ class Nodes(Engine):
     def _note(self, k: int, message: Message) -> None:
         """Record the node of a reply and the seconds that it took."""
         about = self._took_part.setdefault(k, {"client": k, "node": str(message.metadata.dst_node_id)})
-        if name := self.roster.names.get(k):
+        if name := self.nodes.names.get(k):
             about["name"] = name
         seconds = self.arrivals.pop(message.metadata.message_id, None)
         if seconds is not None:
@@ -213,8 +214,8 @@ class Nodes(Engine):
             )
 
     def _forward_notes(self) -> None:
-        self.notes += self.roster.notes
-        self.roster.notes.clear()
+        self.notes += self.nodes.notes
+        self.nodes.notes.clear()
 
 
 def quorum_of(screening: Screening, asked: int) -> Quorum | None:

@@ -1,4 +1,4 @@
-"""The first message to every node and its answer: versions, the node's partition, its examples and its name."""
+"""The hello message to every node and its answer: versions, the node's partition, its examples and its name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hello() -> RecordDict:
 
 
 @dataclass(frozen=True)
-class Introduction:
+class HelloReply:
     """A node's answer to the hello message: its partition, numbers of examples and labels, and its name."""
 
     partition: int
@@ -42,7 +42,7 @@ class Introduction:
     name: str = ""
 
 
-def introduction(who: Introduction, layout: Layout, tasks: list[str]) -> RecordDict:
+def hello_reply(who: HelloReply, layout: Layout, tasks: list[str]) -> RecordDict:
     """The records of a node's answer to the hello message."""
     about: dict[str, Any] = {"partition": who.partition, "tasks": tasks, "parameters": layout.d}
     about["examples"] = who.holding.examples
@@ -66,7 +66,7 @@ def check_version(content: RecordDict, them: str) -> None:
         )
 
 
-def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -> Introduction:
+def decode_hello_reply(content: RecordDict, layout: Layout, tasks: list[str]) -> HelloReply:
     """A node's answer to the hello message, after checks of version, tasks and model."""
     check_version(content, "the node")
     config = config_of(content)
@@ -82,10 +82,10 @@ def decode_introduction(content: RecordDict, layout: Layout, tasks: list[str]) -
     partition, name = take(config, "partition", int), printable(str(config.get("name", "")))[:LONGEST_NAME]
     labels: Any = config.get("labels")
     if labels is None:
-        return Introduction(partition, Holding(examples), name)
+        return HelloReply(partition, Holding(examples), name)
     if not layout.partial:
         raise Malformed("labels are missing on the node; set `missing_labels` in the Server")
     whole = isinstance(labels, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in labels)
     if not whole or len(labels) != len(tasks) or not all(0 <= n <= examples for n in labels) or not any(labels):
         raise Malformed(f"labels of {labels!r} for {len(tasks)} tasks and {examples} examples")
-    return Introduction(partition, Holding(examples, tuple(labels)), name)
+    return HelloReply(partition, Holding(examples, tuple(labels)), name)

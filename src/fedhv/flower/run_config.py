@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedhv.flower.owners import read_owners
-from fedhv.flower.roster import Patience
+from fedhv.flower.patience import Patience
+from fedhv.flower.roster_file import read_owners
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number

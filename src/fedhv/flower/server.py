@@ -13,7 +13,7 @@ from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
-from fedhv.flower.roster import Patience
+from fedhv.flower.patience import Patience
 from fedhv.flower.status import STOP
 from fedhv.interface import run
 from fedhv.methods import Method

@@ -21,8 +21,8 @@ from fedhv.flower.engine import over_flower, quorum_of
 from fedhv.flower.exchange import FrequentPolling
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
+from fedhv.flower.patience import Patience
 from fedhv.flower.records import model_of, model_record
-from fedhv.flower.roster import Patience
 from fedhv.flower.status import STOP
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import SUPEREXEC, Deployment, write_app
 from fedhv.flower.engine import over_flower
-from fedhv.flower.owners import write_owners
-from fedhv.flower.roster import Patience
+from fedhv.flower.patience import Patience
+from fedhv.flower.roster_file import write_owners
 from fedhv.methods.base import Method, needs_reference, takes_reference
 from fedhv.protocol.accounting import gaussian_epsilon
 from fedhv.protocol.privacy_cost import spent
@@ -100,7 +100,7 @@ def up(order: Order, observer: Observer | None = None) -> Run:
             f"`--nodes` should be {len(problem.clients)}, one for every client of '{setting.benchmark}'. "
             f"Found {order.nodes}."
         )
-    rehearse(problem)
+    check_model(problem)
     given = resolve_reference(order.reference, setting, problem)
     if given is not None and not takes_reference(method):
         raise InputError(f"Method '{method.label}' takes no reference. Leave out --reference.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.engines import Choice, choose_engine
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.interface.checks import changes_of, check_applied, check_list
 from fedhv.interface.documented import shares_arguments
 from fedhv.interface.single import run
@@ -63,7 +63,7 @@ def calibrate(
     chosen = setting.chosen(method)
     check_applied(changes, [method])
     under, problem = calibrated_under(setting, what if isinstance(what, Problem) else None, data)
-    rehearse(problem)
+    check_model(problem)
     choice = engine if isinstance(engine, Choice) else choose_engine(
         engine, device, precision, problem, under.plan(chosen, seed=0)
     )  # fmt: skip

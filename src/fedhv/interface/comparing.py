@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
 from fedhv.interface.documented import shares_arguments
 from fedhv.interface.single import run
@@ -102,7 +102,7 @@ def compare(
     )
     check_list("baselines", baselines)
     check_baselines(baselines)
-    rehearse(problem)  # bad input is found before anything is written
+    check_model(problem)  # bad input is found before anything is written
     given = resolve_reference(reference, setting, problem)
     if given is not None and not any(takes_reference(method) for method in chosen):
         raise InputError("None of the methods takes a reference. Leave out --reference.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
 from fedhv.interface.comparing import compare
 from fedhv.interface.documented import shares_arguments
@@ -77,7 +77,7 @@ def front(
     check_applied(changes, [*methods, *beside])
     check_distinct("methods", [each.label for each in found])
     given = resolve_reference(reference, setting, problem)
-    rehearse(problem)
+    check_model(problem)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         runs = run_study(
             setting,

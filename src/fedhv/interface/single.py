@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.engines import Choice, choose_engine
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.interface.checks import changes_of, check_applied
 from fedhv.interface.surroundings import warn_of_scales, watched, with_problem
 from fedhv.methods import Method
@@ -84,7 +84,7 @@ def run(
     given = resolve_reference(reference, setting, problem)
     if given is not None and not takes_reference(chosen):
         raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
-    rehearse(problem)
+    check_model(problem)
     if isinstance(engine, Choice):
         choice = engine
     else:

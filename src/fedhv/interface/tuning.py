@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
 from fedhv.interface.comparing import compare
 from fedhv.interface.documented import shares_arguments
@@ -77,7 +77,7 @@ def tune(
     check_distinct("methods", [method.label for method in chosen])
     checked = check_ranges(ranges or {}, chosen)
     judged = criterion(by, problem.tasks)
-    rehearse(problem)
+    check_model(problem)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         study = partial(
             run_study,

@@ -111,12 +111,6 @@ def names_of(table: Any) -> list[Any]:
     raise InputError(f"A table should be a DataFrame, a datasets.Dataset or a dict of columns. Found a {found}.")
 
 
-def rows_of(table: Any) -> int:
-    """The number of rows of a table."""
-    names = names_of(table)
-    return len(table[names[0]]) if isinstance(table, Mapping) and names else len(table)
-
-
 def is_hub(table: Any) -> bool:
     """Whether this is a `datasets.Dataset`."""
     return _of_hub(table) and hasattr(table, "column_names") and hasattr(table, "__len__") and hasattr(table, "select")

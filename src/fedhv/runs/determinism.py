@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save as save_tensors
 
 from fedhv.engines import Choice, Engine, Parallel, choose_engine
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.methods import Method
 from fedhv.methods.base import with_reference
 from fedhv.problem.problem import Problem
@@ -66,7 +66,7 @@ def check_determinism(
     observer = observer or Observer()
     setting, problem = resolve(what, override, rounds, data)
     chosen = setting.chosen(method)
-    rehearse(problem)
+    check_model(problem)
     choice = choose_engine("sequential" if engine == "auto" else engine, device, precision, problem)
     if engine == "auto" and choice.device.type != "cpu":
         choice = choose_engine("auto", device, precision, problem)

@@ -18,10 +18,10 @@ from fedhv.protocol.client import Client
 from fedhv.support.errors import FedHVError, InputError
 
 
-def rehearse(problem: Problem) -> None:
+def check_model(problem: Problem) -> None:
     """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
     if problem.clients.elsewhere:
-        return  # no client here has an example for a trial
+        return  # no client here has examples
     client = Client(problem)
     batch = _few(client, client.train_examples)
     theta = flatten(client.network.module)

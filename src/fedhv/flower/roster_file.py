@@ -1,4 +1,4 @@
-"""The assignment of partitions to nodes: a TOML file of the server's operator.
+"""The roster: a TOML file in which the server's operator assigns partitions to nodes.
 
     [partitions]
     0 = "8466104291923710239"

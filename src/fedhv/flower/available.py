@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from logging import INFO
 
 from flwr.app import Message
@@ -12,13 +11,13 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fedhv.flower.exchange import reason
-from fedhv.flower.hello import HELLO, decode_introduction, hello
+from fedhv.flower.hello import HELLO, decode_hello_reply, hello
 from fedhv.flower.mailbox import Mailbox
+from fedhv.flower.patience import Patience
 from fedhv.flower.records import Malformed
 from fedhv.problem.labels import Holding
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.screening import TooFewReplies
-from fedhv.support.errors import InputError
 
 FIRST_NOTICE = 10.0
 """Seconds before the first message about waiting for nodes; later messages have four times the interval."""
@@ -28,30 +27,7 @@ PAUSE = 0.2
 """Seconds between two checks for nodes while waiting for them."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """The time limits of a server, in seconds.
-
-    Attributes:
-        reply: The limit for the replies of one exchange. A client without a reply by then is left out of the round.
-        nodes: The limit for nodes to become available: at the start all of them, later as many as a round needs. After
-            a server was killed, Flower takes a minute or more to free nodes that were receiving from it, unless the
-            run is stopped. A run with the same result as an uninterrupted one has to wait for them.
-        again: The interval between two hello messages to a node whose answer was missing or invalid.
-    """
-
-    reply: float = 600.0
-    nodes: float = 180.0
-    again: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name, option in (("reply", "reply-seconds"), ("nodes", "node-seconds"), ("again", "again")):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise InputError(f"`{option}` should be a positive, finite number of seconds. Found {value}.")
-
-
-class Roster:
+class AvailableNodes:
     """The available nodes, by partition.
 
     Every node receives a hello message once. Its answer has its partition, version, protocol, tasks and model. A node
@@ -85,7 +61,8 @@ class Roster:
         """The numbers of examples and labels of each partition, as reported by its node."""
         self.notes: list[str] = []
         """Messages for the user; the caller shows and removes them."""
-        self._greeted: dict[int, float] = {}
+        self._sent_hello: dict[int, float] = {}
+        """When each node was sent a hello message, by its id."""
         self._pending: dict[str, int] = {}
         self._refusals: dict[int, str] = {}
         self._claims: dict[int, int] = {}
@@ -110,18 +87,18 @@ class Roster:
                 self._register(node, reply)
         for node in [node for node, k in self._claims.items() if k not in self.members]:
             del self._claims[node]
-            self._greeted.pop(node, None)
+            self._sent_hello.pop(node, None)
         known, now = set(self.members.values()), time.monotonic()
         due = [
             node
             for node in sorted(online - known)
-            if now - self._greeted.get(node, -float("inf")) >= self.patience.again
+            if now - self._sent_hello.get(node, -float("inf")) >= self.patience.again
         ]
         for node in due:
-            greeting = Message(hello(), node, HELLO, ttl=self.patience.reply)
-            for identifier in self._mailbox.send([greeting]):
+            message = Message(hello(), node, HELLO, ttl=self.patience.reply)
+            for identifier in self._mailbox.send([message]):
                 self._pending[identifier] = node
-            self._greeted[node] = now
+            self._sent_hello[node] = now
 
     def gather(self, wanted: int) -> None:
         """Wait until this number of partitions is available, or until the time limit."""
@@ -166,13 +143,13 @@ class Roster:
         self._paused[partition] = self._turn + min(2 ** (misses - 1) - 1, LONGEST_PAUSE)
         node = self.members.pop(partition, None)
         if node is not None:
-            self._greeted.pop(node, None)
+            self._sent_hello.pop(node, None)
 
     def _register(self, node: int, reply: Message) -> None:
         try:
             if reply.has_error():
                 raise Malformed(reason(reply))
-            found = decode_introduction(reply.content, self.layout, self.tasks)
+            found = decode_hello_reply(reply.content, self.layout, self.tasks)
             partition = found.partition
             if not 0 <= partition < self.population:
                 raise Malformed(f"it holds partition {partition} of a federation of {self.population}")
