@@ -8,6 +8,7 @@ from fedhv import Examples, InputError, Problem
 from fedhv.engines import choose_engine
 from fedhv.engines.mappable import why_not_mappable
 from fedhv.engines.trial_run import check_model
+from fedhv.problem.arrays import as_inputs, as_targets
 from fedhv.problem.trees import arguments, describe, leaves, rebuild, structure, tree_map
 
 from .ward import TASKS, Net, TwoParts, arrays, clients, trained
@@ -135,3 +136,13 @@ def test_no_parts_are_refused():
 def test_a_model_that_does_not_take_the_parts_is_told_their_shapes():
     with pytest.raises(InputError, match=r"for two examples \{right: \(2, 1\) of torch.float32, left: "):
         check_model(divided(as_dict, Net))
+
+
+def test_arrays_that_torch_cannot_view_or_compute_with():
+    forward = np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert as_inputs(forward[::-1]).tolist() == [[4, 5], [2, 3], [0, 1]]
+    assert as_targets(np.arange(3, dtype=np.uint64), 3).dtype == torch.int64
+    with pytest.raises(InputError, match=r"dense array of real numbers\. Found torch\.complex64"):
+        as_inputs(forward.astype(np.complex64))
+    with pytest.raises(InputError, match=r"dense array of real numbers\. Found a sparse tensor"):
+        as_inputs(torch.eye(3).to_sparse())

@@ -76,6 +76,7 @@ def test_frozen_parameters_come_along_and_neither_travel_nor_count():
         (lambda state: state.pop(next(iter(state))), "should have the model's"),
         (lambda state: state.update(extra=torch.zeros(1)), "has 'extra', which the model does not have"),
         (lambda state: state.update({next(iter(state)): torch.zeros(1)}), "should have shape"),
+        (lambda state: state.update({next(iter(state)): "a"}), "should be a tensor. Found str"),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(change, words):
@@ -94,3 +95,7 @@ def test_what_is_no_source_is_named(tmp_path):
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="could not be read"):
         warm_started(problem, tmp_path / "bad.safetensors")
+    torch.save(trained(problem), tmp_path / "module.pt")
+    with pytest.raises(InputError, match="should be a state dict of tensors alone") as found:
+        warm_started(problem, tmp_path / "module.pt")
+    assert "\n" not in str(found.value)

@@ -163,6 +163,8 @@ def test_evaluation_on_other_examples_has_the_problems_metrics():
     assert found.tasks[0].metrics["balanced_accuracy"] == pytest.approx(np.mean(by_class))
     with pytest.raises(InputError, match="should be inputs and a list of targets"):
         fedhv.evaluate(run, 3)
+    with pytest.raises(InputError, match=r"should have targets for 2 tasks\. Found 1"):
+        fedhv.evaluate(run, (other.inputs, other.targets[:1]))
     with pytest.raises(InputError, match="whose tasks and examples are needed"):
         fedhv.evaluate(run, problem=Small)
 

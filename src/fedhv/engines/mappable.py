@@ -53,7 +53,7 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
             (stacked,) = torch.autograd.grad(losses.sum(), theta)
             if precision != "bf16" and _differs(client, stacked, theta[0].detach(), batch):
                 return "its gradient in a stack is not the gradient of a client alone"
-            if _mixes(client, theta[0].detach(), batch.inputs):
+            if _mixes(client, theta[0].detach(), batch.inputs) or _counts_padding(client, theta[0].detach(), batch):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # a user's model may raise any exception under vmap
         return reason(error)
@@ -154,3 +154,21 @@ def _mixes(client: Client, theta: torch.Tensor, inputs: Inputs) -> bool:
     with torch.no_grad():
         pairs = zip(*(client.network(theta, some, training=False) for some in (inputs, alone)), strict=True)
         return any(bool((a[0] - b[0]).norm() > 1e-2 * (a[0].norm() + b[0].norm()) / 2) for a, b in pairs)
+
+
+def _counts_padding(client: Client, theta: torch.Tensor, batch: Examples) -> bool:
+    """Whether a minibatch that is padded has another gradient than its own examples have, as with batch statistics.
+
+    Models with BatchNorm's statistics are never padded.
+    """
+    if any(client.layout.statistics):
+        return False
+    weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=theta.device)
+    own = client.gradient(theta, batch[:EXAMPLES], weights, key=0)
+    drawn, leaf = _drawn(theta.device), theta.clone().requires_grad_()
+    shares = torch.tensor([1 / EXAMPLES] * EXAMPLES + [0.0], device=theta.device)
+    padded = batch[torch.tensor([*range(EXAMPLES), 0], device=theta.device)]
+    (found,) = torch.autograd.grad(client.objective(leaf, padded, weights, shares, key=0), leaf)
+    if not torch.equal(_drawn(theta.device), drawn) or not own.isfinite().all():
+        return False
+    return not bool((found - own).norm() <= 1e-2 * own.norm())

@@ -30,12 +30,12 @@ def check_model(problem: Problem) -> None:
         _evaluates(client, theta, batch, "the problem's inputs")
         with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
+        check_buffers(client.network.module, buffers)
         with _one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
         if problem.test is not None:
             test = _few(client, problem.test)
             _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
-    check_buffers(client.network.module, buffers)
 
 
 def _few(client: Client, examples: Examples) -> Examples:

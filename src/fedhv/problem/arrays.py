@@ -17,6 +17,8 @@ from fedhv.problem.stored import Rows, Stored, as_float32
 from fedhv.problem.trees import Inputs
 from fedhv.support.errors import InputError
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Types that torch can hold but hardly compute with."""
 LARGE = 2**26
 """The size in bytes above which an array is not converted or joined. Smaller arrays are, for faster reading."""
 
@@ -77,6 +79,8 @@ def _many(values: Any, what: str) -> Tensor:
     try:
         if isinstance(values, np.ndarray):
             values = values.astype(values.dtype.newbyteorder("="), copy=False)
+            if any(stride < 0 for stride in values.strides):  # torch has no such views: x[::-1]
+                values = values.copy()
         with warnings.catch_warnings():
             # Torch warns about read-only arrays of pandas and memory maps; they are never written.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
@@ -84,6 +88,11 @@ def _many(values: Any, what: str) -> Tensor:
     except (TypeError, ValueError) as error:  # strings, objects
         found = getattr(values, "dtype", type(values).__name__)
         raise InputError(f"The {what} should be an array of numbers. Found {found}; encode or convert them.") from error
+    if tensor.is_complex() or tensor.layout is not torch.strided:
+        found = f"{tensor.dtype}" if tensor.is_complex() else f"a sparse tensor ({tensor.layout})"
+        raise InputError(f"The {what} should be a dense array of real numbers. Found {found}; convert it.")
+    if tensor.dtype in UNSIGNED:
+        tensor = tensor.long()
     if tensor.ndim == 0:
         raise InputError(f"The {what} should be an array, one entry for every example. Found the number {tensor}.")
     return as_float32(tensor)

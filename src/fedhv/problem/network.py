@@ -79,8 +79,6 @@ class Network:
         """
         if self.module.training != training:
             self.module.train(training)
-        for layer in self._norms:
-            layer.fresh = None
         if self._away is not None:
             theta, inputs = theta if isinstance(theta, dict) else theta.to(self._away), moved(inputs, self._away)
         parameters = theta if isinstance(theta, dict) else self.layout.unflatten(theta)
@@ -92,6 +90,8 @@ class Network:
                 return self._call(parameters, inputs)
 
         def drawn() -> Any:
+            for layer in self._norms:
+                layer.fresh = None
             return forward() if key is None or not training else self._drawing(key, forward)
 
         try:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError  # noqa: TID251  # the error alone: torch refuses to unpickle objects
 from typing import Any
 
 import torch
@@ -74,6 +75,9 @@ def _state(source: Any, module: nn.Module, problem: Problem) -> Mapping[str, Ten
     if isinstance(source, nn.Module):
         return source.state_dict()
     if isinstance(source, Mapping):
+        for name, value in source.items():
+            if not isinstance(value, Tensor):
+                raise InputError(f"`init`: '{name}' should be a tensor. Found {type(value).__name__}.")
         return source
     if not isinstance(source, str | Path):
         raise InputError(f"`init` should be a run's folder, a file, a state dict or a module. Found {source!r}.")
@@ -87,6 +91,11 @@ def _state(source: Any, module: nn.Module, problem: Problem) -> Mapping[str, Ten
         return _read(path, module, problem)
     except FileNotFoundError:
         raise InputError(f"`init`: there is no file {path}.") from None
+    except UnpicklingError:
+        raise InputError(
+            f"`init`: {path} should be a state dict of tensors alone. Found other objects, which are not loaded; save "
+            "`model.state_dict()`."
+        ) from None
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise InputError(f"`init`: {path} could not be read: {error}.") from None
 

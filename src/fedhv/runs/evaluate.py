@@ -70,4 +70,11 @@ def _examples(benchmark: Benchmark, given: Any) -> Examples:
         if given.test is None:
             raise InputError(f"Problem '{given.name}' should have test examples. Found none.")
         return given.test
-    return whole_classes(benchmark.tasks, as_examples("the examples to evaluate on", given))
+    examples = as_examples("the examples to evaluate on", given)
+    tasks = benchmark.tasks
+    if len(examples.targets) != len(tasks):
+        raise InputError(
+            f"The examples to evaluate on should have targets for {len(tasks)} tasks. Found {len(examples.targets)}; "
+            "None stands for a task without labels."
+        )
+    return whole_classes(tasks, examples)

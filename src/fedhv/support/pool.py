@@ -23,7 +23,7 @@ from typing import Any
 
 from fedhv.support.errors import FedHVError, InputError
 from fedhv.support.signals import blocked
-from fedhv.support.users_code import said_in_users_code
+from fedhv.support.users_code import keep_place
 
 ATTEMPTS = 3
 SECONDS_BETWEEN_TICKS = 0.25
@@ -257,12 +257,9 @@ def _answered(answer: Answer, task: Any, state: _State, graceful: bool) -> tuple
     except FedHVError as error:
         return False, error
     except BaseException as error:
-        said = said_in_users_code(error) if isinstance(error, Exception) else ""
-        sent: BaseException
-        if said:
-            sent = FedHVError(said)
-        else:  # builtin exceptions can be pickled; others may not
-            sent = error if type(error).__module__ == "builtins" else RuntimeError(f"{type(error).__name__}: {error}")
+        # Builtin exceptions can be pickled; others may not.
+        sent = error if type(error).__module__ == "builtins" else RuntimeError(f"{type(error).__name__}: {error}")
+        keep_place(error, sent)
         sent.add_note(traceback.format_exc())  # the traceback itself is not sent
         return False, sent
     finally:
