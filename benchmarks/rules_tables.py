@@ -208,7 +208,7 @@ def tuning_table(path: Path) -> str:
     by_rule: dict[str, list[dict[str, Any]]] = {}
     for trial in found["trials"]:
         by_rule.setdefault(trial["method"], []).append(trial)
-    name = found["by"].replace("_", " ")
+    name = "main metrics" if found["by"] == "main" else found["by"].replace("_", " ")
     lines = ["### Values found by tuning", "", found["how"], "",
              f"| rule | client rate | server rate | knob | {name} | at the setting's values | diverged |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
@@ -224,7 +224,7 @@ def tuning_table(path: Path) -> str:
 
 
 def _score(trial: dict[str, Any]) -> str:
-    return "diverged" if trial["score"] is None else f"{trial['score']:.2f}"
+    return "diverged" if trial["score"] is None else f"{trial['score']:#.4g}"
 
 
 AGAINST_FEDHV = ("average", "margins", "calibrations", "fresh")
