@@ -16,9 +16,6 @@ from fedhv.support.signals import SIGNALS, deferred_signals
 
 __all__ = ["main"]
 
-TRACEBACK = "FEDHV_TRACEBACK"
-"""The environment variable with which an error in a user's code is shown with its traceback."""
-
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
@@ -54,9 +51,9 @@ def main() -> None:
         from fedhv.support.users_code import said_in_users_code
 
         said = said_in_users_code(error)
-        if not said or os.environ.get(TRACEBACK):
+        if not said or os.environ.get("FEDHV_TRACEBACK"):
             raise
-        _fail(f"{said}. {TRACEBACK}=1 shows the traceback.", 1)
+        _fail(f"{said}. FEDHV_TRACEBACK=1 shows the traceback.", 1)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
