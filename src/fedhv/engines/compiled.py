@@ -26,6 +26,10 @@ class Compiled:
         self._function, self._stopping = function, stopping
         self._compiled: dict[Hashable, Callable[..., Tensor]] = {}
 
+    def forget(self) -> None:
+        """Drop everything compiled: from now on the function computes something else."""
+        self._compiled.clear()
+
     def __call__(self, *arguments: Any) -> Tensor:
         """`function(*arguments)`."""
         leaves = pytree.tree_leaves(arguments)

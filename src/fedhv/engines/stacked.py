@@ -83,11 +83,11 @@ class Stacked(Engine):
             importlib.import_module("fedhv.engines.kernels.draws")  # defines the operator for GPUs
         stacked_draws.install()
         self._kernels = has_triton and precision != "float32"
-        self._install(with_stacked_kernels(self._plain) if self._kernels else self._plain)
         self.compiles = compiled if on_gpu or compiled else False
         """Whether rounds are compiled: all, none, or (None) from a round on if there are many (see `switching`)."""
         self._compiled = Compiled(self._gradients, lambda: self.stopping())
         self._compiled_last = False
+        self._install(with_stacked_kernels(self._plain) if self._kernels else self._plain)
         self._ready = not self._kernels
         self._modes: dict[int, dict[str, Any]] = {}
         self.prefetches = self.ahead = on_gpu
@@ -114,7 +114,14 @@ class Stacked(Engine):
     def _install(self, module: nn.Module) -> None:
         """Stack this module, with its weights in the order of its kernels."""
         self.client.network.module = with_mappable_layers(module)
-        self._order = WeightOrder(self.layout, weight_axes(module))
+        self._use(WeightOrder(self.layout, weight_axes(module)))
+        self._proven = self._order
+        """The order of the last stack that was computed; before the first, the order of the kernels."""
+
+    def _use(self, order: WeightOrder) -> None:
+        """Compute steps in this order from now on. Compiled code contains the order that it was traced with."""
+        self._order = order
+        self._compiled.forget()
 
     # --- scripts --------------------------------------------------------------------------------------------
 
@@ -207,6 +214,7 @@ class Stacked(Engine):
         while self.obstacle is None:
             try:
                 found = self._stacked(some, stack)
+                self._proven = self._order
                 self._note_mode(stack, {"compiled": True} if self._compiled_last else {})
                 return found
             except Exception as error:
@@ -234,8 +242,10 @@ class Stacked(Engine):
         """
         self._forget()
         if self._order.changes:  # a model may view its weights in a way that needs their usual order
-            self._order = WeightOrder(self.layout, {})
-        elif self._compiled_last:
+            self._use(WeightOrder(self.layout, {}))
+            return
+        self._use(self._proven)  # if the order was changed for this failure, it was not the reason
+        if self._compiled_last:
             self.compiles = self._compiled_last = False
             self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
         elif self._recorder.records:
