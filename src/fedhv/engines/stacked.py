@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,8 @@ from fedhv.protocol.local import Term, descend
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member
 from fedhv.protocol.sums import Partial
+
+T = TypeVar("T")
 
 SCALARS = 360_000_000
 """The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
@@ -180,8 +182,7 @@ class Stacked(Engine):
             found: Sequence[Any]
             match some[0][0]:
                 case Losses() if self.layout.resident:  # no two clients have the same model
-                    with self._autocast():
-                        found = [work.alone(self.client, me) for work, me in some]
+                    found = self._passed(some)
                 case Losses():
                     found = self._losses(some)
                 case Descend() | Gradient():
@@ -189,8 +190,7 @@ class Stacked(Engine):
                 case Compress():
                     found = self._compress(some)
                 case HeldOut() | Judged():
-                    with self._autocast():
-                        found = [work.alone(self.client, me) for work, me in some]
+                    found = self._passed(some)
                 case _:
                     found = [work.alone(self.client, me) for work, me in some]
             for i, result in zip(places, found, strict=True):
@@ -252,11 +252,29 @@ class Stacked(Engine):
             self._recorder = Recorder(torch.device("cpu"))  # calls functions without recording
             self.notes.append(f"The stack is computed without CUDA graphs, which failed: {why}.")
         else:
-            self.obstacle, self.prefetches = why, False
-            self.client.network.module = self._plain
-            if self.precision == "bf16":
-                self.client.network = Bfloat16(self.client.network, self.device)
-            self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
+            self._give_up(why, noted)
+
+    def _give_up(self, why: str, noted: int) -> None:
+        """Compute clients one after the other from now on, with torch's own layers."""
+        self._forget()
+        self.obstacle, self.prefetches = why, False
+        self.client.network.module = self._plain
+        if self.precision == "bf16":
+            self.client.network = Bfloat16(self.client.network, self.device)
+        self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
+
+    def _or_plainly(self, compute: Callable[[], T]) -> T:
+        """The result of forward passes; if the layers of the stack fail, with torch's own layers."""
+        noted = len(self.notes)
+        try:
+            return compute()
+        except Exception as error:
+            if self.obstacle is not None or not is_obstacle(error):
+                raise
+            why = reason(error)
+        # After the handler, when the memory of the failed attempt is free.
+        self._give_up(why, noted)
+        return compute()
 
     def warmed_up(self) -> float:
         """The seconds of compilations and recordings since the last call."""
@@ -312,7 +330,16 @@ class Stacked(Engine):
         """The m losses of every client at one model: one pass over all their examples."""
         pairs = [(work, me) for work, me in some if isinstance(work, Losses)]
         chosen = [self.problem.clients[me.client][work.on] for work, me in pairs]
-        return self._reports.at(pairs[0][0].at, chosen, self._recorder)
+        return self._or_plainly(lambda: self._reports.at(pairs[0][0].at, chosen, self._recorder))
+
+    def _passed(self, some: Sequence[Waiting]) -> list[Any]:
+        """The results of clients whose models or examples are not those of a cohort: one pass for each."""
+
+        def alone() -> list[Any]:
+            with self._autocast():
+                return [work.alone(self.client, me) for work, me in some]
+
+        return self._or_plainly(alone)
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
@@ -320,7 +347,11 @@ class Stacked(Engine):
             with self._autocast():
                 return super(Stacked, self)._assess(theta, start, chunk)
 
-        return self._recorder.carefully(("assess", start, chunk), run, {"theta": model}).clone()
+        key = "assess", start, chunk
+        return self._or_plainly(lambda: self._recorder.carefully(key, run, {"theta": model}).clone())
+
+    def _metrics(self, model: Tensor) -> list[dict[str, float]]:
+        return self._or_plainly(lambda: super(Stacked, self)._metrics(model))
 
     # --- trajectories ---------------------------------------------------------------------------------------
 
