@@ -17,7 +17,7 @@ TASKS = [classification("left", 3), classification("right", 4)]
 
 
 class Images(nn.Module):
-    """A full and a depthwise convolution with BatchNorm between them; `views` needs the weights in their usual order."""
+    """A full and a depthwise convolution with BatchNorm between them; `views` needs weights in their usual order."""
 
     def __init__(self, views: bool = False) -> None:
         super().__init__()
