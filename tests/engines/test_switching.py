@@ -166,6 +166,22 @@ def test_a_compiler_that_dies_leaves_its_kernels_to_this_process(tmp_path, two_c
     assert sum(len(kernel.compiled_by) for kernel in kernels) == 5 + 2
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_where_the_system_removes_ended_processes_kernels_are_compiled_too(tmp_path, two_cores, interrupted):
+    """A program that started this one may have set SIGCHLD to be ignored."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        kernels = [Kernel(tmp_path, number) for number in range(3)]
+        if interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                compile_all(kernels, stopping=lambda: all(kernel.file.exists() for kernel in kernels))
+        else:
+            compile_all(kernels)
+            assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_a_signal_ends_a_step_that_is_not_recorded_yet():
     engine = Stacked(everything_random())
     engine.stopping = lambda: True

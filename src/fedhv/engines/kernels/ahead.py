@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fedhv.support.cores import usable_cores
@@ -69,16 +70,25 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
                 _take(kernels, taken)
             running.add(process)
         while running:
-            running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
+            running -= {process for process in running if _ended(process, os.WNOHANG)}
             if stopping():
                 raise KeyboardInterrupt
             time.sleep(PATIENCE / 10)
     finally:
         os.close(taken)
         for process in running:
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         for process in running:  # all at once: a large process takes a while to end
-            os.waitpid(process, 0)
+            _ended(process)
+
+
+def _ended(process: int, options: int = 0) -> bool:
+    """Whether a process has ended. One that is not known has: where SIGCHLD is ignored, the system removes it."""
+    try:
+        return os.waitpid(process, options)[0] == process
+    except ChildProcessError:
+        return True
 
 
 def _take(kernels: Sequence[Compilable], taken: int) -> None:
