@@ -12,6 +12,7 @@ from problems import everything_random
 
 from fedhv import LocalTraining, Uniform
 from fedhv.engines import Stacked, switching
+from fedhv.engines.kernels import ahead
 from fedhv.engines.kernels.ahead import await_threads, compile_all
 from fedhv.engines.switching import EAGER, compiles_in, rounds_to_repay
 from fedhv.simulation.rounds import Plan, simulate
@@ -180,6 +181,23 @@ def test_where_the_system_removes_ended_processes_kernels_are_compiled_too(tmp_p
             assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_processes_that_are_deadlocked_leave_their_kernels_to_this_process(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(ahead, "SILENT", 0.5)
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(3)]
+    compile_all(kernels)
+    assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
+    for kernel in kernels[:2]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(kernel.compiled_by[0], 0)
+
+
+def test_processes_that_take_long_are_waited_for_while_they_compile(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(ahead, "SILENT", 2.0)
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(0.1)) for number in range(50)]
+    compile_all(kernels)
+    assert all(len(kernel.compiled_by) == 2 for kernel in kernels)
 
 
 def test_a_signal_ends_a_step_that_is_not_recorded_yet():
