@@ -34,6 +34,7 @@ from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
+from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
 from fedhv.engines.lockstep import Waiting, advance
@@ -463,7 +464,12 @@ class Stacked(Engine):
 
         self._ready = True
         # An error shows again in the computation itself.
-        with suppress(Exception), quiet_first_gradient(), starting.planning() as planned:
+        with (
+            suppress(Exception),
+            quiet_first_gradient(),
+            Interruptible(lambda: self.stopping()),
+            starting.planning() as planned,
+        ):
             n, b = sum(len(call.cohort) for call in calls), calls[0].cohort.local.batch_size
             n = min(n, self.most.size)
             first = torch.zeros(n * b, dtype=torch.int64, device=self.device)

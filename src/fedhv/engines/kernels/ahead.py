@@ -135,15 +135,18 @@ def _in_threads(kernels: Iterable[Compilable], count: int, stopping: Callable[[]
                 kernel = waiting.get_nowait()
             except queue.Empty:
                 return
-            try:
+            with suppress(Exception):
                 kernel.compile()
-            except Exception:
-                continue
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
-    await_threads(threads, stopping)
+    try:
+        await_threads(threads, stopping)
+    finally:
+        with suppress(queue.Empty):  # after an interrupt the threads end with the kernels that they have begun
+            while True:
+                waiting.get_nowait()
 
 
 def await_threads(threads: Iterable[threading.Thread], stopping: Callable[[], bool]) -> None:

@@ -103,9 +103,15 @@ class Planned:
     chip: Chip
 
     def compile(self) -> None:
-        """Compile it for its GPU, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
+        """Compile it for its GPU, with fewer tiles fetched ahead until it fits, and load it; Triton caches the result.
+
+        Loading takes long for many kernels. In their first start it would not be interrupted by a signal.
+        """
         torch.cuda.set_device(self.chip.number)
-        self._compile()
+        made = self._compile()
+        load = getattr(made, "_init_handles", None)  # not in every version of Triton
+        if load is not None:
+            load()
 
     def compile_elsewhere(self) -> None:
         """The same in a forked process, and what starts it."""
