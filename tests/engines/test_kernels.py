@@ -392,8 +392,51 @@ def test_kernels_are_planned_for_the_addresses_of_their_tensors():
     backend = type(make_backend(GPUTarget("cuda", 90, 32)))
     values = torch.zeros(9)
     for given in (values, values[1:], values[4:], values.half(), 1, 16, 17, 48, 2**33):
-        code = [native_specialize_impl(backend, each, False, True, True) for each in (given, _representative(given))]
-        assert code[0] == code[1], given
+        for specialised in (True, False):
+            alike = _representative(given, specialised)
+            code = [native_specialize_impl(backend, each, False, specialised, True) for each in (given, alike)]
+            assert code[0] == code[1], given
+    assert len({_representative(number, False) for number in (1, 3, 16, 2000)}) == 1
+
+
+LAYERS = [  # channels, side, outputs, kernel
+    (1, 28, 20, 5, Geometry(1, 0, 2)),
+    (20, 12, 50, 5, Geometry(1, 0, 2)),
+    (3, 32, 64, 3, Geometry(1, 1, 2)),
+    (64, 16, 128, 3, Geometry(1, 1, 2)),
+    (64, 32, 128, 1, Geometry(2, 0)),
+    (128, 16, 128, 3, Geometry(1, 1)),
+    (512, 4, 512, 3, Geometry(1, 1)),
+]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernels_of_a_stack_do_not_depend_on_its_number_of_clients(monkeypatch):
+    """They are planned for a cohort; methods with task gradients stack m times as many trajectories, or portions."""
+    from fedhv.engines.kernels import launch, starting
+
+    chip = starting.Chip(0, None, 232_448, None)
+    monkeypatch.setattr(starting.Chip, "of", lambda device: chip)
+
+    def planned(n: int) -> set[object]:
+        with starting.planning() as found:
+            for C, side, outputs, K, geometry in LAYERS:
+                x, size = torch.zeros(n, 8, C, side, side), outputs * C * K * K
+                row = torch.zeros(n, size + outputs + 3)  # clients are rows of a stack
+                taps, b = row[:, :size].unflatten(1, (K, K, outputs, C)), row[:, size : size + outputs]
+                y, which, images, weights, largest = launch.forward(x, taps, b, geometry, True)
+                factors = (images.permute(0, 1, 4, 2, 3), weights) if largest.numel() else (x, taps)
+                g = torch.zeros(y.permute(0, 1, 3, 4, 2).shape)
+                launch.backward(g, which, *factors, largest, True, True, geometry)
+                each = torch.zeros(n, K, K, C)
+                g = launch.depthwise(x, each, None, Geometry(geometry.stride, geometry.padding))
+                launch.depthwise_backward(g, x, each, True, True, Geometry(geometry.stride, geometry.padding))
+        return set(found)
+
+    cohort = planned(10)
+    assert len({each.kernel for each in cohort}) > 8
+    for n in (3, 20, 30):
+        assert planned(n) == cohort
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

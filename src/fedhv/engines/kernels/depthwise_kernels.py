@@ -70,7 +70,7 @@ def depthwise_input_kernel(
     tl.store(dx + out, acc.to(dx.dtype.element_ty), mask=real[:, None] & known[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def depthwise_weight_kernel(
     g, x, dw, db,
     POSITIONS, SPLITS, STEPS,

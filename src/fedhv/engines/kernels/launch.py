@@ -13,7 +13,7 @@ from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.engines.kernels.starting import launch, output, output_like, start
 from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
-from fedhv.engines.kernels.wide import is_wide, not_halved
+from fedhv.engines.kernels.wide import is_wide, no_largest, not_halved
 
 FLAT_BYTES = 256
 """The largest size in bytes of taps and channels that form one axis of the product; its tiles must fit small GPUs."""
@@ -45,7 +45,7 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, train
     which = output_like(y, dtype=torch.uint8) if places else y.new_empty(0, dtype=torch.uint8)
     made = not_halved(x)
     if halves:
-        largest = torch.zeros(2, n, dtype=torch.int32, device=x.device)
+        largest = no_largest(n, x.device)
         made = _halved(_channels_last(x).float(), largest[0]), _halved(taps, largest[1]), largest
         x, taps = made[0].permute(0, 1, 4, 2, 3), made[1]
     flat = is_flat(taps)
@@ -75,7 +75,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dx like x in the type of g (empty where none is needed), dtaps like taps in float32, and db, n × O or empty.
 
-    g is n × B × PH × PW × O, contiguous. x and taps are scaled halves if `largest` (2 × n) is not empty.
+    g is n × B × PH × PW × O, contiguous. x and taps are scaled halves if `largest` (two rows) is not empty.
     """
     C, (H, W), (KH, KW) = x.shape[2], x.shape[3:], taps.shape[1:3]
     few, halves = C < FEW_CHANNELS, largest.numel() > 0

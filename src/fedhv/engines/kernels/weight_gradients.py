@@ -1,7 +1,7 @@
 """Gradients of stacked convolutions' weights in Triton.
 
 The sum over positions is long and its result small: it is divided among SPLITS programs, whose parts are added
-afterwards in a fixed order.
+afterwards in a fixed order. How it is divided depends on the number of clients, and the compiled code does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bias_gradient(
     return tl.sum(sums, axis=0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def tap_gradient_kernel(
     g, x, dw, db, largest_g, largest_x,
     POSITIONS, SPLITS, STEPS,
@@ -100,7 +100,7 @@ def tap_gradient_kernel(
             tl.store(db + part * O + o, bias / scale_g, mask=o < O)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def column_gradient_kernel(
     g, which, x, dw, db,
     sxn, sxb, sxc, sxh, sxw,
