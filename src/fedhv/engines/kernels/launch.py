@@ -30,6 +30,9 @@ IN_REGISTERS = 16384
 PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
+MOST_IN_A_SPLIT = 2**30
+"""The approximate number of gradients that a program of a sum over positions reads: it counts them in 32 bits."""
+
 
 def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, training: bool) -> tuple[Tensor, ...]:
     """y (n × B × O × PH × PW, channels last); in training also which of its windows' places were largest, and halves.
@@ -173,7 +176,7 @@ def weight_gradient(
     KH, KW = kernel
     positions, tiles = B * OH * OW, _tap_tiles(O, C, KH * KW, full.dtype)
     outputs = -(-O // tiles["BO"]) * -(-KH * KW // tiles["TAPS"]) * -(-C // tiles["BC"])
-    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    splits, steps = _splits(PROGRAMS // (n * outputs), positions, tiles["BP"], O)
     dw = output(n, splits, KH, KW, O, C, device=full.device)
     db = output(n, splits, O if bias else 0, device=full.device)
     launch(
@@ -198,7 +201,7 @@ def _column_gradient(
     mode = "tf32" if J <= 32 else "bf16" if bf16 else "bf16x3"
     tiles = _sum_tiles(O, J, bf16)
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
-    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    splits, steps = _splits(PROGRAMS // (n * outputs), positions, tiles["BP"], O)
     dw = output(n, splits, KH, KW, O, C, device=g.device)
     db = output(n, splits, O if bias else 0, device=g.device)
     launch(
@@ -211,9 +214,9 @@ def _column_gradient(
     return _summed(dw), _summed(db)
 
 
-def _splits(outputs: int, positions: int, tile: int) -> tuple[int, int]:
-    """Among how many programs a sum over positions is divided, and the steps of each."""
-    splits = max(1, min(PROGRAMS // outputs, -(-positions // (8 * tile))))
+def _splits(wanted: int, positions: int, tile: int, width: int) -> tuple[int, int]:
+    """Among how many programs a sum over positions with `width` gradients each is divided, and the steps of each."""
+    splits = max(1, min(wanted, -(-positions // (8 * tile))), -(-positions * width // MOST_IN_A_SPLIT))
     return splits, -(-positions // (splits * tile))
 
 
@@ -293,8 +296,7 @@ def depthwise_backward(
         dx = dx.permute(0, 1, 4, 2, 3)
     tiles, positions = _channel_tiles(C), B * OH * OW
     outputs = KH * KW * -(-C // tiles["BC"])
-    splits = max(1, min(2 * PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
-    steps = -(-positions // (splits * tiles["BP"]))
+    splits, steps = _splits(2 * PROGRAMS // (n * outputs), positions, tiles["BP"], C)
     dw = output(n, splits, KH, KW, C, device=g.device)
     db = output(n, splits, C if bias else 0, device=g.device)
     start(
