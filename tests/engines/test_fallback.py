@@ -11,7 +11,11 @@ from zoo import TINY, ZOO
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, run
 from fedhv.engines import Sequential, Stacked, choose_engine, compiled
-from fedhv.simulation.rounds import Plan, simulate
+from fedhv.engines.kernels.fusion import with_stacked_kernels
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Evaluate
+from fedhv.simulation.rounds import Plan, initial_state, simulate
 from fedhv.support.errors import InputError
 
 PLAN = Plan(rounds=2, participants=3, local=LocalTraining(steps=2, batch_size=4, learning_rate=0.1))
@@ -136,6 +140,73 @@ def test_a_compilation_that_fails_leaves_the_stack(monkeypatch):
     torch.testing.assert_close(found, list(simulate(Sequential(problem), Uniform(), PLAN))[-1].state.model)
     assert stack.obstacle is None
     assert stack.notes == ["The stack is computed without compilation, which failed: The compiler is not there."]
+
+
+class Image(nn.Module):
+    """Its convolution is one of the stack's kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Conv2d(1, 2, 3), nn.Linear(2, 3)
+
+    def forward(self, images):
+        return [self.head(torch.tanh(self.layer(images)).mean(dim=(2, 3)))]
+
+
+@pytest.mark.parametrize("norm", ["refuse", "local"])
+@pytest.mark.parametrize("first", ["training", "report", "evaluation", "metrics", "held out"])
+def test_kernels_that_fail_leave_torchs_own_layers_whatever_is_computed_first(monkeypatch, first, norm):
+    """As on a machine without a C compiler, where Triton can start nothing."""
+
+    def fail(*_):
+        raise RuntimeError("Failed to find C compiler. Please specify one.")
+
+    rng = np.random.default_rng(3)
+    clients = [(rng.standard_normal((6, 1, 5, 5)).astype(np.float32), [np.arange(6) % 3]) for _ in range(4)]
+
+    def model() -> nn.Module:
+        made = Image()
+        if norm == "local":  # reports are then computed client by client
+            made.layer = nn.Sequential(made.layer, nn.BatchNorm2d(2))
+        return made
+
+    task = classification("only", 3, metrics=["f1"])
+    problem = Problem.from_clients(model, [task], clients, clients[0], norm=norm, validation=0.34)
+    stack, loop = Stacked(problem), Sequential(problem)
+    stack._install(with_stacked_kernels(stack._plain))
+    monkeypatch.setattr("fedhv.engines.kernels.operators._convolve", fail)
+    method = FedHV(reference=(2.0,)) if first == "report" else Uniform()
+    theta = initial_state(loop, method, 0).model
+    if first == "evaluation":
+        assert stack.evaluate(theta) == loop.evaluate(theta)
+    elif first == "metrics":
+        stack.check_metrics(theta)
+    elif first == "held out":
+        call = Call(Evaluate(theta), Cohort([0, 2], 0, 1, PLAN.local))
+        torch.testing.assert_close(stack.ask(call).stacks["losses"], loop.ask(call).stacks["losses"])
+    if first not in ("training", "report"):
+        assert stack.obstacle is not None
+    for one, other in zip(simulate(loop, method, PLAN), simulate(stack, method, PLAN), strict=True):
+        torch.testing.assert_close(other.state.model, one.state.model, rtol=1e-5, atol=1e-6)
+    assert stack.notes[len(loop.notes) :] == [
+        "Clients are computed one after the other. The model cannot be stacked: Failed to find C compiler."
+    ]
+
+
+def test_an_error_of_the_model_itself_is_raised_in_an_evaluation():
+    """It comes again with torch's own layers."""
+
+    class Broken(Image):
+        def forward(self, images):
+            if not self.training:
+                raise RuntimeError("not for evaluation")
+            return super().forward(images)
+
+    clients = [(np.zeros((6, 1, 5, 5), np.float32), [np.arange(6) % 3]) for _ in range(2)]
+    stack = Stacked(Problem.from_clients(Broken, [classification("only", 3)], clients, clients[0]))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not for evaluation"):
+            stack.evaluate(initial_state(stack, Uniform(), 0).model)
 
 
 @pytest.mark.parametrize("error", [InputError("wrong"), MemoryError(), KeyboardInterrupt()])

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import os
 import re
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from problems import everything_random
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
-from waiting import HANG
+from triton_interpreter import interpreted
 
+from fedhv import LocalTraining
 from fedhv.benchmarks.models import CIFARNet, LeNet, ResNet18
+from fedhv.engines import Stacked
 from fedhv.engines.compiled import Compiled
+from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import Convolution, Normalisation, _first_step, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import Normalise, _normalise, _normalise_backward, normalise
 from fedhv.engines.kernels.operators import Convolve, _convolve, _convolve_backward, convolve
 from fedhv.problem.parameters import Layout, flatten
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.exchange import Call
+from fedhv.protocol.requests import Train
 from fedhv.support.errors import FedHVError
 
 GEOMETRIES = [
@@ -296,8 +302,6 @@ def test_an_interrupt_inside_the_compiler_is_an_interrupt():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves run: benchmarks/gpu_kernels.py")
 def test_kernels_in_tritons_interpreter():
     code = """
-import sys
-sys.path.insert(0, "tests")  # where the tests' own helpers are
 import torch
 import torch.nn.functional as F
 from fedhv.engines.kernels import launch
@@ -374,8 +378,7 @@ assert torch.equal(got[0].isnan(), expected)
 assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(int(expected.sum()), dtype=torch.bool))
 assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
 """
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=HANG)
+    interpreted(code)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -389,8 +392,83 @@ def test_kernels_are_planned_for_the_addresses_of_their_tensors():
     backend = type(make_backend(GPUTarget("cuda", 90, 32)))
     values = torch.zeros(9)
     for given in (values, values[1:], values[4:], values.half(), 1, 16, 17, 48, 2**33):
-        code = [native_specialize_impl(backend, each, False, True, True) for each in (given, _representative(given))]
-        assert code[0] == code[1], given
+        for specialised in (True, False):
+            alike = _representative(given, specialised)
+            code = [native_specialize_impl(backend, each, False, specialised, True) for each in (given, alike)]
+            assert code[0] == code[1], given
+    assert len({_representative(number, False) for number in (1, 3, 16, 2000)}) == 1
+
+
+LAYERS = [  # channels, side, outputs, kernel
+    (1, 28, 20, 5, Geometry(1, 0, 2)),
+    (20, 12, 50, 5, Geometry(1, 0, 2)),
+    (3, 32, 64, 3, Geometry(1, 1, 2)),
+    (64, 16, 128, 3, Geometry(1, 1, 2)),
+    (64, 32, 128, 1, Geometry(2, 0)),
+    (128, 16, 128, 3, Geometry(1, 1)),
+    (512, 4, 512, 3, Geometry(1, 1)),
+]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernels_of_a_stack_do_not_depend_on_its_number_of_clients(monkeypatch):
+    """They are planned for a cohort; methods with task gradients stack m times as many trajectories, or portions."""
+    from fedhv.engines.kernels import launch, starting
+
+    chip = starting.Chip(0, None, 232_448, None)
+    monkeypatch.setattr(starting.Chip, "of", lambda device: chip)
+
+    def planned(n: int) -> set[object]:
+        with starting.planning() as found:
+            for C, side, outputs, K, geometry in LAYERS:
+                x, size = torch.zeros(n, 8, C, side, side), outputs * C * K * K
+                row = torch.zeros(n, size + outputs + 3)  # clients are rows of a stack
+                taps, b = row[:, :size].unflatten(1, (K, K, outputs, C)), row[:, size : size + outputs]
+                y, which, images, weights, largest = launch.forward(x, taps, b, geometry, True)
+                factors = (images.permute(0, 1, 4, 2, 3), weights) if largest.numel() else (x, taps)
+                g = torch.zeros(y.permute(0, 1, 3, 4, 2).shape)
+                launch.backward(g, which, *factors, largest, True, True, geometry)
+                each = torch.zeros(n, K, K, C)
+                g = launch.depthwise(x, each, None, Geometry(geometry.stride, geometry.padding))
+                launch.depthwise_backward(g, x, each, True, True, Geometry(geometry.stride, geometry.padding))
+        return set(found)
+
+    cohort = planned(10)
+    assert len({each.kernel for each in cohort}) > 8
+    for n in (3, 20, 30):
+        assert planned(n) == cohort
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_signal_ends_the_pass_that_plans_kernels():
+    engine, cohort = Stacked(everything_random()), Cohort([0, 1], 0, 1, LocalTraining(2, 4, 0.1))
+    call = Call(Train(torch.zeros(engine.layout.d)), cohort)
+    engine._compile_kernels([call])
+    engine.stopping = lambda: True
+    with pytest.raises(KeyboardInterrupt):
+        engine._compile_kernels([call])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_kernel_is_loaded_where_it_is_compiled_ahead(monkeypatch):
+    """A model has many, and the first step, which would load them one after the other, cannot be interrupted."""
+    from fedhv.engines.kernels.starting import Chip, Planned
+
+    loaded = []
+
+    class Made:
+        metadata = SimpleNamespace(shared=0)
+
+        def _init_handles(self):
+            loaded.append(threading.current_thread())
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    kernel = SimpleNamespace(warmup=lambda *arguments, grid, **constants: Made())
+    compile_all([Planned(kernel, (), (), "key", Chip(0, None, 1, None))])
+    (thread,) = loaded
+    assert thread is not threading.main_thread()
+    older = SimpleNamespace(warmup=lambda *arguments, grid, **constants: SimpleNamespace(metadata=Made.metadata))
+    Planned(older, (), (), "key", Chip(0, None, 1, None)).compile()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from problems import everything_random
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedhv import FedHV, LocalTraining, Uniform
+from fedhv import FedHV, LocalTraining, Problem, Uniform, classification
 from fedhv.engines import Stacked
 from fedhv.engines.graphs import MOST_SHAPES, Recorder, _no_collection, _Recording
 from fedhv.simulation.rounds import Plan, simulate
@@ -144,3 +146,42 @@ def test_nothing_is_collected_during_a_recording():
     with pytest.raises(RuntimeError), _no_collection():
         raise RuntimeError("capture failed")
     assert gc.isenabled()
+
+
+class Reading(TorchDispatchMode):
+    """Notes operations whose result has a shape or value that the host must read, which no recording can contain."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.split(".")[0]
+        if name in ("nonzero", "_local_scalar_dense", "masked_select", "unique", "_unique2"):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("norm", ["average", "local", "group", "frozen"])
+def test_steps_with_batchnorm_can_be_recorded(norm):
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((n, 4)).astype(np.float32), [rng.integers(0, 3, n)]) for n in (6, 9)]
+
+    def model():
+        return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+    problem = Problem.from_clients(model, [classification("only", 3)], clients, clients[0], norm=norm)
+    engine, reading = Stacked(problem), Reading()
+    whole = engine._function
+
+    def watched(shape, compiled):
+        def run(**inputs):
+            with reading:
+                return whole(shape, compiled)(**inputs)
+
+        return run
+
+    engine._function = watched
+    list(simulate(engine, Uniform(), Plan(1, 2, LocalTraining(2, 6, 0.1))))
+    assert engine.obstacle is None
+    assert reading.found == []

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import pytest
 import torch
 from problems import everything_random
+from waiting import HANG
 
 from fedhv import LocalTraining, Uniform
 from fedhv.engines import Stacked, switching
+from fedhv.engines.compiled import Compiled
+from fedhv.engines.kernels import ahead
 from fedhv.engines.kernels.ahead import await_threads, compile_all
 from fedhv.engines.switching import EAGER, compiles_in, rounds_to_repay
 from fedhv.simulation.rounds import Plan, simulate
@@ -129,6 +133,54 @@ def test_a_signal_ends_preparations_in_threads(tmp_path, monkeypatch):
         compile_all([Kernel(tmp_path, 0, here=lambda: time.sleep(30))], stopping=lambda: True)
 
 
+def test_after_a_signal_threads_compile_no_more_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedhv.engines.kernels.ahead.usable_cores", lambda: 1)
+    going, others = threading.Event(), threading.enumerate()
+    kernels = [Kernel(tmp_path, number, here=going.wait) for number in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(kernels, stopping=kernels[0].file.exists)
+    going.set()
+    for thread in threading.enumerate():
+        if thread not in others:
+            thread.join(HANG)
+    assert [kernel.file.exists() for kernel in kernels] == [True, False, False]
+
+
+class Signal:
+    """Arrives when a function has been called so many times, and counts the calls after that."""
+
+    def __init__(self, after):
+        self.calls, self.after = 0, after
+
+    def count(self):
+        self.calls += 1
+
+    def arrived(self):
+        return self.calls >= self.after
+
+
+@pytest.mark.parametrize("place", ["forward", "backward"])
+def test_a_signal_ends_a_trace(place):
+    """The trace of a deep model takes many seconds before its compilation begins."""
+    signal = Signal(after=3)
+
+    def function(x):
+        x = x.requires_grad_()
+        y = x
+        for _ in range(10):
+            y = y.sin()
+            if place == "backward":
+                y.register_hook(lambda g: signal.count())
+            else:
+                signal.count()
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        Compiled(function, signal.arrived)(torch.zeros(2))
+    assert signal.calls == 3
+    assert torch.ones(2).sin().sum() > 0, "no mode is left behind"
+
+
 def test_kernels_are_compiled_by_other_processes_and_loaded_here(tmp_path, two_cores):
     kernels = [Kernel(tmp_path, number) for number in range(5)]
     compile_all(kernels)
@@ -164,6 +216,39 @@ def test_a_compiler_that_dies_leaves_its_kernels_to_this_process(tmp_path, two_c
     compile_all(kernels)
     assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
     assert sum(len(kernel.compiled_by) for kernel in kernels) == 5 + 2
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_where_the_system_removes_ended_processes_kernels_are_compiled_too(tmp_path, two_cores, interrupted):
+    """A program that started this one may have set SIGCHLD to be ignored."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        kernels = [Kernel(tmp_path, number) for number in range(3)]
+        if interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                compile_all(kernels, stopping=lambda: all(kernel.file.exists() for kernel in kernels))
+        else:
+            compile_all(kernels)
+            assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_processes_that_are_deadlocked_leave_their_kernels_to_this_process(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(ahead, "SILENT", 0.5)
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(3)]
+    compile_all(kernels)
+    assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)
+    for kernel in kernels[:2]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(kernel.compiled_by[0], 0)
+
+
+def test_processes_that_take_long_are_waited_for_while_they_compile(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(ahead, "SILENT", 2.0)
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(0.1)) for number in range(50)]
+    compile_all(kernels)
+    assert all(len(kernel.compiled_by) == 2 for kernel in kernels)
 
 
 def test_a_signal_ends_a_step_that_is_not_recorded_yet():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedhv import SCAFFOLD, FedCMOO, FedProx, LocalTraining, Problem, Uniform, classification
-from fedhv.engines import Sequential, Stacked
+from fedhv.engines import Sequential, Stacked, compiled
 from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
 from fedhv.engines.weight_order import WeightOrder
 from fedhv.problem.parameters import Layout, flatten
@@ -17,7 +17,7 @@ TASKS = [classification("left", 3), classification("right", 4)]
 
 
 class Images(nn.Module):
-    """A full and a depthwise convolution with BatchNorm between them; `views` has the model view its own weights."""
+    """A full and a depthwise convolution with BatchNorm between them; `views` needs weights in their usual order."""
 
     def __init__(self, views: bool = False) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Images(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor]:
         features = torch.tanh(self.point(self.each(torch.tanh(self.norm(self.wide(images))))))
-        level = self.wide.weight.view(4, -1).square().sum() if self.views else 0.0
+        level = torch.ops.aten.view(self.wide.weight, [4, -1]).square().sum() if self.views else 0.0
         return [head(features.mean(dim=(2, 3))) + level for head in self.heads]
 
 
@@ -99,3 +99,56 @@ def test_a_model_that_views_its_weights_computes_with_copies_of_them():
         assert engine.obstacle is None
         assert engine._order.changes
     torch.testing.assert_close(last.state.model, right.state.model, rtol=2e-4, atol=2e-5)
+
+
+def quick_compiler(monkeypatch):
+    """What would be compiled is traced and called: the trace contains the order of weights as compiled code does."""
+    monkeypatch.setattr(compiled, "_options", dict)
+    monkeypatch.setattr(compiled.torch, "compile", lambda graph, **options: graph)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_after_a_failure_nothing_is_computed_by_code_for_another_order(monkeypatch, failures):
+    """A recording may fail after the code is compiled; the next attempt is in the usual order of weights."""
+    quick_compiler(monkeypatch)
+    plan = Plan(rounds=2, participants=3, local=LocalTraining(2, 6, 0.05), seed=1)
+    engine = Stacked(problem(), compiled=True)
+    engine._install(with_stacked_kernels(engine._plain))
+    compute, failed = engine._compute, []
+
+    def fails(*arguments):
+        found = compute(*arguments)
+        if len(failed) < failures:
+            failed.append(engine._order.changes)
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return found
+
+    monkeypatch.setattr(engine, "_compute", fails)
+    with engine, Sequential(problem()) as other:
+        *_, last = simulate(engine, Uniform(), plan)
+        *_, right = simulate(other, Uniform(), plan)
+        assert failed == [True, False][:failures]
+        assert engine.obstacle is None
+        assert engine._order.changes == (failures == 2), "where the order was not the reason, it is kept"
+    torch.testing.assert_close(last.state.model, right.state.model, rtol=2e-4, atol=2e-5)
+
+
+def test_a_later_failure_does_not_bring_back_an_order_that_had_failed(monkeypatch):
+    quick_compiler(monkeypatch)
+    plan = Plan(rounds=3, participants=3, local=LocalTraining(2, 6, 0.05), seed=1)
+    engine, orders = with_order(problem(views=True)), []
+    compute = engine._compute
+
+    def fails_compiled(stack, shape):
+        found = compute(stack, shape)
+        orders.append(engine._order.changes)
+        if engine.compiles:
+            raise RuntimeError("no compiler")
+        return found
+
+    monkeypatch.setattr(engine, "_compute", fails_compiled)
+    with engine:
+        for finished in simulate(engine, Uniform(), plan):
+            engine.compiles = finished.number == 1
+    assert orders == [False] * 4, "the second round twice"
+    assert engine.notes == ["The stack is computed without compilation, which failed: no compiler."]

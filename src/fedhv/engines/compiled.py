@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import await_threads
 from fedhv.support.errors import caused_by
 
@@ -26,13 +28,18 @@ class Compiled:
         self._function, self._stopping = function, stopping
         self._compiled: dict[Hashable, Callable[..., Tensor]] = {}
 
+    def forget(self) -> None:
+        """Drop everything compiled: from now on the function computes something else."""
+        self._compiled.clear()
+
     def __call__(self, *arguments: Any) -> Tensor:
         """`function(*arguments)`."""
         leaves = pytree.tree_leaves(arguments)
         shape = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
         if shape not in self._compiled:
-            # The trace would treat a bound method's `self` as an argument.
-            graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
+            with Interruptible(self._stopping):  # of a deep model the trace takes many seconds
+                # The trace would treat a bound method's `self` as an argument.
+                graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
             compiled = torch.compile(graph, dynamic=False, options=_options())
             self._first(compiled, arguments)
             self._compiled[shape] = compiled
@@ -47,11 +54,14 @@ class Compiled:
     def _first(self, compiled: Callable[..., Tensor], arguments: tuple[Any, ...]) -> None:
         """The first call, in which torch compiles."""
         threads, errors = torch.get_num_threads(), []
+        # A stream belongs to a thread. On another one the arguments may not be there yet.
+        stream = torch.cuda.current_stream() if torch.cuda.is_available() else None
 
         def call() -> None:
             try:
                 torch.set_num_threads(threads)  # compiled code is bound to it
-                compiled(*arguments)
+                with nullcontext() if stream is None else torch.cuda.stream(stream):
+                    compiled(*arguments)
             except BaseException as error:  # raised by the thread that waits
                 errors.append(error)
 

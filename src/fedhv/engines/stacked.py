@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import is_obstacle, reason
 from fedhv.engines.graphs import Recorder
+from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
 from fedhv.engines.lockstep import Waiting, advance
@@ -52,6 +53,8 @@ from fedhv.protocol.local import Term, descend
 from fedhv.protocol.request import Replies
 from fedhv.protocol.script import Compress, Computation, Descend, Gradient, HeldOut, Judged, Losses, Member
 from fedhv.protocol.sums import Partial
+
+T = TypeVar("T")
 
 SCALARS = 360_000_000
 """The number of parameters of stacked models that saturates a GPU. More at once only need more memory."""
@@ -83,11 +86,11 @@ class Stacked(Engine):
             importlib.import_module("fedhv.engines.kernels.draws")  # defines the operator for GPUs
         stacked_draws.install()
         self._kernels = has_triton and precision != "float32"
-        self._install(with_stacked_kernels(self._plain) if self._kernels else self._plain)
         self.compiles = compiled if on_gpu or compiled else False
         """Whether rounds are compiled: all, none, or (None) from a round on if there are many (see `switching`)."""
         self._compiled = Compiled(self._gradients, lambda: self.stopping())
         self._compiled_last = False
+        self._install(with_stacked_kernels(self._plain) if self._kernels else self._plain)
         self._ready = not self._kernels
         self._modes: dict[int, dict[str, Any]] = {}
         self.prefetches = self.ahead = on_gpu
@@ -114,7 +117,14 @@ class Stacked(Engine):
     def _install(self, module: nn.Module) -> None:
         """Stack this module, with its weights in the order of its kernels."""
         self.client.network.module = with_mappable_layers(module)
-        self._order = WeightOrder(self.layout, weight_axes(module))
+        self._use(WeightOrder(self.layout, weight_axes(module)))
+        self._proven = self._order
+        """The order of the last stack that was computed; before the first, the order of the kernels."""
+
+    def _use(self, order: WeightOrder) -> None:
+        """Compute steps in this order from now on. Compiled code contains the order that it was traced with."""
+        self._order = order
+        self._compiled.forget()
 
     # --- scripts --------------------------------------------------------------------------------------------
 
@@ -173,8 +183,7 @@ class Stacked(Engine):
             found: Sequence[Any]
             match some[0][0]:
                 case Losses() if self.layout.resident:  # no two clients have the same model
-                    with self._autocast():
-                        found = [work.alone(self.client, me) for work, me in some]
+                    found = self._passed(some)
                 case Losses():
                     found = self._losses(some)
                 case Descend() | Gradient():
@@ -182,8 +191,7 @@ class Stacked(Engine):
                 case Compress():
                     found = self._compress(some)
                 case HeldOut() | Judged():
-                    with self._autocast():
-                        found = [work.alone(self.client, me) for work, me in some]
+                    found = self._passed(some)
                 case _:
                     found = [work.alone(self.client, me) for work, me in some]
             for i, result in zip(places, found, strict=True):
@@ -207,6 +215,7 @@ class Stacked(Engine):
         while self.obstacle is None:
             try:
                 found = self._stacked(some, stack)
+                self._proven = self._order
                 self._note_mode(stack, {"compiled": True} if self._compiled_last else {})
                 return found
             except Exception as error:
@@ -234,19 +243,39 @@ class Stacked(Engine):
         """
         self._forget()
         if self._order.changes:  # a model may view its weights in a way that needs their usual order
-            self._order = WeightOrder(self.layout, {})
-        elif self._compiled_last:
+            self._use(WeightOrder(self.layout, {}))
+            return
+        self._use(self._proven)  # if the order was changed for this failure, it was not the reason
+        if self._compiled_last:
             self.compiles = self._compiled_last = False
             self.notes.append(f"The stack is computed without compilation, which failed: {why}.")
         elif self._recorder.records:
             self._recorder = Recorder(torch.device("cpu"))  # calls functions without recording
             self.notes.append(f"The stack is computed without CUDA graphs, which failed: {why}.")
         else:
-            self.obstacle, self.prefetches = why, False
-            self.client.network.module = self._plain
-            if self.precision == "bf16":
-                self.client.network = Bfloat16(self.client.network, self.device)
-            self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
+            self._give_up(why, noted)
+
+    def _give_up(self, why: str, noted: int) -> None:
+        """Compute clients one after the other from now on, with torch's own layers."""
+        self._forget()
+        self.obstacle, self.prefetches = why, False
+        self.client.network.module = self._plain
+        if self.precision == "bf16":
+            self.client.network = Bfloat16(self.client.network, self.device)
+        self.notes[noted:] = [f"Clients are computed one after the other. The model cannot be stacked: {why}."]
+
+    def _or_plainly(self, compute: Callable[[], T]) -> T:
+        """The result of forward passes; if the layers of the stack fail, with torch's own layers."""
+        noted = len(self.notes)
+        try:
+            return compute()
+        except Exception as error:
+            if self.obstacle is not None or not is_obstacle(error):
+                raise
+            why = reason(error)
+        # After the handler, when the memory of the failed attempt is free.
+        self._give_up(why, noted)
+        return compute()
 
     def warmed_up(self) -> float:
         """The seconds of compilations and recordings since the last call."""
@@ -302,7 +331,16 @@ class Stacked(Engine):
         """The m losses of every client at one model: one pass over all their examples."""
         pairs = [(work, me) for work, me in some if isinstance(work, Losses)]
         chosen = [self.problem.clients[me.client][work.on] for work, me in pairs]
-        return self._reports.at(pairs[0][0].at, chosen, self._recorder)
+        return self._or_plainly(lambda: self._reports.at(pairs[0][0].at, chosen, self._recorder))
+
+    def _passed(self, some: Sequence[Waiting]) -> list[Any]:
+        """The results of clients whose models or examples are not those of a cohort: one pass for each."""
+
+        def alone() -> list[Any]:
+            with self._autocast():
+                return [work.alone(self.client, me) for work, me in some]
+
+        return self._or_plainly(alone)
 
     @torch.no_grad()
     def _assess(self, model: Tensor, start: int, chunk: int) -> Tensor:
@@ -310,7 +348,11 @@ class Stacked(Engine):
             with self._autocast():
                 return super(Stacked, self)._assess(theta, start, chunk)
 
-        return self._recorder.carefully(("assess", start, chunk), run, {"theta": model}).clone()
+        key = "assess", start, chunk
+        return self._or_plainly(lambda: self._recorder.carefully(key, run, {"theta": model}).clone())
+
+    def _metrics(self, model: Tensor) -> list[dict[str, float]]:
+        return self._or_plainly(lambda: super(Stacked, self)._metrics(model))
 
     # --- trajectories ---------------------------------------------------------------------------------------
 
@@ -422,7 +464,12 @@ class Stacked(Engine):
 
         self._ready = True
         # An error shows again in the computation itself.
-        with suppress(Exception), quiet_first_gradient(), starting.planning() as planned:
+        with (
+            suppress(Exception),
+            quiet_first_gradient(),
+            Interruptible(lambda: self.stopping()),
+            starting.planning() as planned,
+        ):
             n, b = sum(len(call.cohort) for call in calls), calls[0].cohort.local.batch_size
             n = min(n, self.most.size)
             first = torch.zeros(n * b, dtype=torch.int64, device=self.device)

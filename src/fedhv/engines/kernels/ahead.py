@@ -14,12 +14,19 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fedhv.support.cores import usable_cores
 
 PATIENCE = 0.2
 """Seconds between checks for a signal."""
+
+SILENT = 120.0
+"""Seconds without a compiled kernel after which forked processes are taken to be deadlocked.
+
+A process has the locks of the one that it was forked from, and may wait for one that a thread held.
+"""
 
 MOST = 16
 """The largest number of kernels that are compiled at the same time."""
@@ -49,8 +56,13 @@ def compile_all(kernels: Iterable[Compilable], stopping: Callable[[], bool] = la
 
 
 def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[[], bool]) -> None:
-    """Every process takes the next kernel from a pipe until it is empty."""
+    """Every process takes the next kernel from a pipe until it is empty, and notes in another that it is compiled.
+
+    Processes that are silent for long are killed; what they have not compiled, threads do.
+    """
     taken, given = os.pipe()
+    notes, noted = os.pipe()
+    os.set_blocking(notes, False)
     for number in range(len(kernels)):
         os.write(given, number.to_bytes(2))
     os.close(given)
@@ -66,22 +78,37 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
                 except OSError:  # no room for another one: those that run take all kernels, or threads do
                     break
             if process == 0:
-                _take(kernels, taken)
+                _take(kernels, taken, noted)
             running.add(process)
-        while running:
-            running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
+        last = time.monotonic()
+        while running := {process for process in running if not _ended(process, os.WNOHANG)}:
+            with suppress(BlockingIOError):
+                os.read(notes, len(kernels))
+                last = time.monotonic()
+            if time.monotonic() - last > SILENT:
+                break
             if stopping():
                 raise KeyboardInterrupt
             time.sleep(PATIENCE / 10)
     finally:
-        os.close(taken)
+        for pipe in (taken, notes, noted):
+            os.close(pipe)
         for process in running:
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         for process in running:  # all at once: a large process takes a while to end
-            os.waitpid(process, 0)
+            _ended(process)
 
 
-def _take(kernels: Sequence[Compilable], taken: int) -> None:
+def _ended(process: int, options: int = 0) -> bool:
+    """Whether a process has ended. One that is not known has: where SIGCHLD is ignored, the system removes it."""
+    try:
+        return os.waitpid(process, options)[0] == process
+    except ChildProcessError:
+        return True
+
+
+def _take(kernels: Sequence[Compilable], taken: int, noted: int) -> None:
     """What a forked process does; it leaves no trace but the compiled kernels."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the process that waits, which ends this one
@@ -90,10 +117,9 @@ def _take(kernels: Sequence[Compilable], taken: int) -> None:
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         while number := os.read(taken, 2):
-            try:
+            with suppress(Exception):
                 kernels[int.from_bytes(number)].compile_elsewhere()
-            except Exception:
-                continue
+            os.write(noted, b".")
     finally:
         os._exit(0)
 
@@ -109,15 +135,18 @@ def _in_threads(kernels: Iterable[Compilable], count: int, stopping: Callable[[]
                 kernel = waiting.get_nowait()
             except queue.Empty:
                 return
-            try:
+            with suppress(Exception):
                 kernel.compile()
-            except Exception:
-                continue
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
-    await_threads(threads, stopping)
+    try:
+        await_threads(threads, stopping)
+    finally:
+        with suppress(queue.Empty):  # after an interrupt the threads end with the kernels that they have begun
+            while True:
+                waiting.get_nowait()
 
 
 def await_threads(threads: Iterable[threading.Thread], stopping: Callable[[], bool]) -> None:

@@ -70,7 +70,7 @@ def depthwise_input_kernel(
     tl.store(dx + out, acc.to(dx.dtype.element_ty), mask=real[:, None] & known[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def depthwise_weight_kernel(
     g, x, dw, db,
     POSITIONS, SPLITS, STEPS,
@@ -85,7 +85,7 @@ def depthwise_weight_kernel(
     c = (tl.program_id(2) % COLUMNS) * BC + tl.arange(0, BC)
     known = c < C
     x += n * (POSITIONS // (OH * OW)) * (H * W * C) + c[None, :]
-    g += n * POSITIONS * C + c[None, :]
+    g += n * POSITIONS * C + split.to(tl.int64) * STEPS * (BP * C) + c[None, :]
     acc = tl.zeros((BP, BC), dtype=tl.float32)
     bias = tl.zeros((BP, BC), dtype=tl.float32)
     for step in range(STEPS):
@@ -94,7 +94,8 @@ def depthwise_weight_kernel(
         h = ((p // OW) % OH) * STRIDE - PADDING + (tap // KW) * DILATION
         v = (p % OW) * STRIDE - PADDING + (tap % KW) * DILATION
         inside = (real & (h >= 0) & (h < H) & (v >= 0) & (v < W))[:, None] & known[None, :]
-        grads = tl.load(g + p[:, None] * C, mask=real[:, None] & known[None, :], other=0.0).to(tl.float32)
+        entries = (step * BP + tl.arange(0, BP))[:, None] * C
+        grads = tl.load(g + entries, mask=real[:, None] & known[None, :], other=0.0).to(tl.float32)
         at = (p // (OH * OW)).to(tl.int64) * (H * W) + h * W + v
         acc += grads * tl.load(x + at[:, None] * C, mask=inside, other=0.0).to(tl.float32)
         if BIAS:

@@ -23,7 +23,7 @@ def scale(largest):
 def largest_kernel(x, largest, sxn, SIZE, BLOCK: tl.constexpr):
     """The bits of every client's largest absolute value, in int32: of numbers without a sign they have their order."""
     n = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     values = tl.abs(tl.load(x + n * sxn + i, mask=i < SIZE, other=0.0))
     tl.atomic_max(largest + n, tl.max(values, axis=0).to(tl.int32, bitcast=True))
 
@@ -32,6 +32,6 @@ def largest_kernel(x, largest, sxn, SIZE, BLOCK: tl.constexpr):
 def halve_kernel(x, largest, halves, sxn, SIZE, BLOCK: tl.constexpr):
     """x as scaled halves; clients are `sxn` numbers apart in x, and without gaps in the result."""
     n = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + n * sxn + i, mask=i < SIZE, other=0.0) * scale(tl.load(largest + n))
     tl.store(halves + n * SIZE + i, values.to(tl.float16), mask=i < SIZE)

@@ -13,7 +13,7 @@ from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.engines.kernels.starting import launch, output, output_like, start
 from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
-from fedhv.engines.kernels.wide import is_wide, not_halved
+from fedhv.engines.kernels.wide import is_wide, no_largest, not_halved
 
 FLAT_BYTES = 256
 """The largest size in bytes of taps and channels that form one axis of the product; its tiles must fit small GPUs."""
@@ -30,6 +30,9 @@ IN_REGISTERS = 16384
 PROGRAMS = 1056
 """The approximate number of programs of a weight gradient: eight for each of an H200's multiprocessors."""
 
+MOST_IN_A_SPLIT = 2**30
+"""The approximate number of gradients that a program of a sum over positions reads: it counts them in 32 bits."""
+
 
 def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, training: bool) -> tuple[Tensor, ...]:
     """y (n × B × O × PH × PW, channels last); in training also which of its windows' places were largest, and halves.
@@ -45,7 +48,7 @@ def forward(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry, train
     which = output_like(y, dtype=torch.uint8) if places else y.new_empty(0, dtype=torch.uint8)
     made = not_halved(x)
     if halves:
-        largest = torch.zeros(2, n, dtype=torch.int32, device=x.device)
+        largest = no_largest(n, x.device)
         made = _halved(_channels_last(x).float(), largest[0]), _halved(taps, largest[1]), largest
         x, taps = made[0].permute(0, 1, 4, 2, 3), made[1]
     flat = is_flat(taps)
@@ -75,7 +78,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dx like x in the type of g (empty where none is needed), dtaps like taps in float32, and db, n × O or empty.
 
-    g is n × B × PH × PW × O, contiguous. x and taps are scaled halves if `largest` (2 × n) is not empty.
+    g is n × B × PH × PW × O, contiguous. x and taps are scaled halves if `largest` (two rows) is not empty.
     """
     C, (H, W), (KH, KW) = x.shape[2], x.shape[3:], taps.shape[1:3]
     few, halves = C < FEW_CHANNELS, largest.numel() > 0
@@ -173,7 +176,7 @@ def weight_gradient(
     KH, KW = kernel
     positions, tiles = B * OH * OW, _tap_tiles(O, C, KH * KW, full.dtype)
     outputs = -(-O // tiles["BO"]) * -(-KH * KW // tiles["TAPS"]) * -(-C // tiles["BC"])
-    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    splits, steps = _splits(PROGRAMS // (n * outputs), positions, tiles["BP"], O)
     dw = output(n, splits, KH, KW, O, C, device=full.device)
     db = output(n, splits, O if bias else 0, device=full.device)
     launch(
@@ -198,7 +201,7 @@ def _column_gradient(
     mode = "tf32" if J <= 32 else "bf16" if bf16 else "bf16x3"
     tiles = _sum_tiles(O, J, bf16)
     outputs = -(-O // tiles["BO"]) * -(-J // tiles["BN"])
-    splits, steps = _splits(n * outputs, positions, tiles["BP"])
+    splits, steps = _splits(PROGRAMS // (n * outputs), positions, tiles["BP"], O)
     dw = output(n, splits, KH, KW, O, C, device=g.device)
     db = output(n, splits, O if bias else 0, device=g.device)
     launch(
@@ -211,9 +214,9 @@ def _column_gradient(
     return _summed(dw), _summed(db)
 
 
-def _splits(outputs: int, positions: int, tile: int) -> tuple[int, int]:
-    """Among how many programs a sum over positions is divided, and the steps of each."""
-    splits = max(1, min(PROGRAMS // outputs, -(-positions // (8 * tile))))
+def _splits(wanted: int, positions: int, tile: int, width: int) -> tuple[int, int]:
+    """Among how many programs a sum over positions with `width` gradients each is divided, and the steps of each."""
+    splits = max(1, min(wanted, -(-positions // (8 * tile))), -(-positions * width // MOST_IN_A_SPLIT))
     return splits, -(-positions // (splits * tile))
 
 
@@ -293,8 +296,7 @@ def depthwise_backward(
         dx = dx.permute(0, 1, 4, 2, 3)
     tiles, positions = _channel_tiles(C), B * OH * OW
     outputs = KH * KW * -(-C // tiles["BC"])
-    splits = max(1, min(2 * PROGRAMS // (n * outputs), -(-positions // (8 * tiles["BP"]))))
-    steps = -(-positions // (splits * tiles["BP"]))
+    splits, steps = _splits(2 * PROGRAMS // (n * outputs), positions, tiles["BP"], C)
     dw = output(n, splits, KH, KW, C, device=g.device)
     db = output(n, splits, C if bias else 0, device=g.device)
     start(

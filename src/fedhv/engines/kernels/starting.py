@@ -103,9 +103,15 @@ class Planned:
     chip: Chip
 
     def compile(self) -> None:
-        """Compile it for its GPU, with fewer tiles fetched ahead until it fits; the result is cached by Triton."""
+        """Compile it for its GPU, with fewer tiles fetched ahead until it fits, and load it; Triton caches the result.
+
+        Loading takes long for many kernels. In their first start it would not be interrupted by a signal.
+        """
         torch.cuda.set_device(self.chip.number)
-        self._compile()
+        made = self._compile()
+        load = getattr(made, "_init_handles", None)  # not in every version of Triton
+        if load is not None:
+            load()
 
     def compile_elsewhere(self) -> None:
         """The same in a forked process, and what starts it."""
@@ -152,13 +158,16 @@ class Memory:
         return 0
 
 
-def _representative(value: Any) -> Any:
-    """A value for which Triton makes the same code: of numbers it distinguishes 1, multiples of 16, and long ones."""
+def _representative(value: Any, specialised: bool = True) -> Any:
+    """A value for which Triton makes the same code: of numbers it distinguishes 1, multiples of 16, and long ones.
+
+    Of numbers that the kernel is not specialised for it distinguishes long ones alone.
+    """
     if isinstance(value, Tensor):
         return Memory(value.dtype, value.data_ptr() % 16 == 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value == 1:
+    if not isinstance(value, int) or isinstance(value, bool) or (value == 1 and specialised):
         return value
-    return (2**32 if abs(value) >= 2**31 else 0) + (16 if value % 16 == 0 else 17)
+    return (2**32 if abs(value) >= 2**31 else 0) + (16 if value % 16 == 0 and specialised else 17)
 
 
 _PLANNED: list[Planned] | None = None
@@ -182,7 +191,9 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any)
         return
     stages = {name: value for name, value in constants.items() if name != "num_stages"}
     key = _key(kernel, arguments, stages)
-    alike = tuple(map(_representative, arguments))
+    general = getattr(kernel, "do_not_specialize", None) or ()
+    names = kernel.arg_names[: len(arguments)]
+    alike = tuple(_representative(each, name not in general) for name, each in zip(names, arguments, strict=True))
     _PLANNED.append(Planned(kernel, alike, tuple(constants.items()), key, Chip.of(arguments[0].device)))
 
 

@@ -1,7 +1,10 @@
 """Gradients of stacked convolutions' weights in Triton.
 
 The sum over positions is long and its result small: it is divided among SPLITS programs, whose parts are added
-afterwards in a fixed order.
+afterwards in a fixed order. How it is divided depends on the number of clients, and the compiled code does not.
+
+A client's gradients may be more than 2³¹ numbers. A split begins at an offset of 64 bits; within it 32 bits are enough
+(see `launch.MOST_IN_A_SPLIT`).
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ def bias_gradient(
     It reads the gradients again. Summed in the loop of the products, their tiles in shared memory would have two
     readers; Triton 3.6 then keeps one buffer too few and overwrites tiles that tensor cores still read.
     """
+    first = split.to(tl.int64) * STEPS * (BP * O)
+    g += first
+    which += first
     sums = tl.zeros((BP, BO), dtype=tl.float32)
     for step in range(STEPS):
-        p = (split * STEPS + step) * BP + tl.arange(0, BP)
-        mask = (p < POSITIONS)[:, None] & (o < O)[None, :]
-        entries = p[:, None] * O + o[None, :]
+        place = step * BP + tl.arange(0, BP)
+        mask = (split * STEPS * BP + place < POSITIONS)[:, None] & (o < O)[None, :]
+        entries = place[:, None] * O + o[None, :]
         grads = tl.load(g + entries, mask=mask, other=0.0).to(tl.float32)
         if POOLED:  # positions that no maximum came from have no gradient
             grads = tl.where(tl.load(which + entries, mask=mask, other=4).to(tl.int32) < 4, grads, 0.0)
@@ -34,7 +40,7 @@ def bias_gradient(
     return tl.sum(sums, axis=0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def tap_gradient_kernel(
     g, x, dw, db, largest_g, largest_x,
     POSITIONS, SPLITS, STEPS,
@@ -55,6 +61,7 @@ def tap_gradient_kernel(
     c = (tl.program_id(2) % BLOCKS) * BC + tl.arange(0, BC)
     x += n * (POSITIONS // (OH * OW)) * (H * W * C)
     g += n * POSITIONS * O
+    mine = g + split.to(tl.int64) * STEPS * (BP * O)
     acc0 = tl.zeros((BO, BC), dtype=tl.float32)
     acc1, acc2 = acc0, acc0
     for step in range(STEPS):
@@ -63,7 +70,8 @@ def tap_gradient_kernel(
         mask = real[:, None]
         if O % BO != 0:
             mask = mask & (o < O)[None, :]
-        flipped = tl.trans(tl.load(g + p[:, None] * O + o[None, :], mask=mask, other=0.0))
+        entries = (step * BP + tl.arange(0, BP))[:, None] * O + o[None, :]
+        flipped = tl.trans(tl.load(mine + entries, mask=mask, other=0.0))
         top, left = ((p // OW) % OH) * STRIDE - PADDING, (p % OW) * STRIDE - PADDING
         corner = (p // (OH * OW)).to(tl.int64) * (H * W) + top * W + left
         for t in tl.static_range(TAPS):
@@ -100,7 +108,7 @@ def tap_gradient_kernel(
             tl.store(db + part * O + o, bias / scale_g, mask=o < O)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["SPLITS", "STEPS"])
 def column_gradient_kernel(
     g, which, x, dw, db,
     sxn, sxb, sxc, sxh, sxw,
@@ -130,14 +138,15 @@ def column_gradient_kernel(
     g += n * POSITIONS * O
     which += n * POSITIONS * O
     acc = tl.zeros((BO, BN), dtype=tl.float32)
+    first = split.to(tl.int64) * STEPS * (BP * O)
     for step in range(STEPS):
         p = (split * STEPS + step) * BP + tl.arange(0, BP)
         real = p < POSITIONS
         mask = real[:, None] & (o < O)[None, :]
-        entries = p[:, None] * O + o[None, :]
-        grads = tl.load(g + entries, mask=mask, other=0.0)
+        entries = (step * BP + tl.arange(0, BP))[:, None] * O + o[None, :]
+        grads = tl.load(g + first + entries, mask=mask, other=0.0)
         if POOL > 1:
-            place = tl.load(which + entries, mask=mask, other=4).to(tl.int32)
+            place = tl.load(which + first + entries, mask=mask, other=4).to(tl.int32)
         image = p // (PW * PH)
         for q in tl.static_range(POOL * POOL):
             oh, ow = ((p // PW) % PH) * POOL + q // POOL, (p % PW) * POOL + q % POOL

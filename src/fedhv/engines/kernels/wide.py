@@ -10,7 +10,7 @@ WIDE = 64
 
 Halved = tuple[Tensor, Tensor, Tensor]
 """Images n × B × H × W × C and weights n × KH × KW × O × C as halves, and the bits of every client's largest absolute
-values of both, 2 × n. All are empty if there are no halves."""
+values of both (see `no_largest`). All are empty if there are no halves."""
 
 
 def is_wide(taps: Tensor) -> bool:
@@ -29,4 +29,12 @@ def halved_like(x: Tensor, taps: Tensor) -> Halved:
     n, B, C, H, W = x.shape
     images = torch.empty(n, B, H, W, C, device=x.device, dtype=torch.float16)
     weights = torch.empty(taps.shape, device=x.device, dtype=torch.float16)
-    return images, weights, torch.empty(2, n, device=x.device, dtype=torch.int32)
+    return images, weights, no_largest(n, x.device)
+
+
+def no_largest(n: int, device: torch.device) -> Tensor:
+    """Two rows of n zeros, for the bits of largest absolute values, and what rounds the rows up to 16 bytes.
+
+    Kernels are compiled for the alignment of their arguments, which must not depend on the number of clients.
+    """
+    return torch.zeros(2, -(-n // 4) * 4, dtype=torch.int32, device=device)

@@ -12,22 +12,26 @@ from fedhv.problem.parameters import Layout
 
 @dataclass(frozen=True)
 class Entries:
-    """Masks over θ, d truth values each.
+    """Masks over θ, d truth values each, and where the first is true.
 
     Attributes:
         statistics: Have no gradient: a step sets them to what the training pass found.
         resident: Stay with the client: terms of the objective that refer to the received model leave them out.
+        places: The positions of `statistics`. A CUDA graph cannot record a search for them in every step.
     """
 
     statistics: Tensor
     resident: Tensor
+    places: Tensor
 
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> Entries | None:
         """Those of a model; None where all entries are ordinary parameters."""
         if not any(layout.statistics):
             return None
-        return cls(layout.statistic_entries.to(device), layout.resident_entries.to(device))
+        statistics = layout.statistic_entries
+        places = statistics.nonzero().flatten()
+        return cls(statistics.to(device), layout.resident_entries.to(device), places.to(device))
 
     def without_statistics(self, gradient: Tensor) -> Tensor:
         """A gradient with zeros in the place of statistics."""
@@ -41,5 +45,4 @@ class Entries:
         """The given statistics in their place: a vector, or a stack, of those alone or of all entries."""
         if statistics.shape[-1] == gradient.shape[-1]:
             return torch.where(self.statistics, statistics, gradient)
-        places = self.statistics.nonzero().flatten()
-        return gradient.index_copy(-1, places, statistics)
+        return gradient.index_copy(-1, self.places, statistics)
