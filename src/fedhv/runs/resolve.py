@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.benchmarks import load_benchmark
-from fedhv.engines.rehearsal import rehearse
+from fedhv.engines.trial_run import check_model
 from fedhv.problem.hiding import hide_labels
 from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
@@ -48,7 +48,7 @@ def resolve(
     problem = problem if init is None else warm_started(problem, init)
     scaled = setting.training.scale == "initial"
     if scaled or any(task.scale == "initial" for task in problem.tasks):
-        rehearse(unscaled(problem))  # an error in the model is one line here; measuring a scale would give torch's
+        check_model(unscaled(problem))  # an error in the model is one line here; measuring a scale would give torch's
     return setting, with_scales(problem, scaled)
 
 
