@@ -18,6 +18,12 @@ def is_whole(value: object) -> TypeGuard[SupportsIndex]:
     return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
+def short(value: float) -> str:
+    """A number with six digits if these are all it has, else with all of them: different numbers differ."""
+    text = f"{value:g}"
+    return text if float(text) == value else repr(value)
+
+
 def as_seed(value: Any) -> int:
     """A run's seed: a non-negative integer of Python or NumPy."""
     seed = operator.index(value) if is_whole(value) else -1
