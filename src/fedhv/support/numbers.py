@@ -7,6 +7,9 @@ from typing import Any, SupportsIndex, TypeGuard
 
 from fedhv.support.errors import InputError
 
+LARGEST_SEED = 2**63 - 1
+"""The largest whole number that TOML has."""
+
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is an integer or a float. Booleans are not numbers here."""
@@ -25,10 +28,10 @@ def short(value: float) -> str:
 
 
 def as_seed(value: Any) -> int:
-    """A run's seed: a non-negative integer of Python or NumPy."""
+    """A run's seed: an integer of Python or NumPy that is neither negative nor too large."""
     seed = operator.index(value) if is_whole(value) else -1
-    if seed < 0:
-        raise InputError(f"A seed should be a whole number from 0. Found {value!r}.")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"A seed should be a whole number from 0 to 2^63 - 1. Found {value!r}.")
     return seed
 
 
