@@ -35,6 +35,7 @@ class RunData:
         name: Its folder, relative to the study's.
         record: The content of its folder.
         finished: Whether all its rounds are done.
+        summary: Its results; None if it has not finished, or they cannot be read, which `notes` say.
         tasks: The tasks' names; empty as long as they are unknown.
         rounds: Weights, slacks and costs.
         evaluations: Accuracies and losses.
@@ -59,6 +60,7 @@ class RunData:
     rounds: Rounds
     evaluations: Evaluations
     reference: Reference | None = None
+    summary: Summary | None = None
     notes: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     skew: tuple[Skew, ...] = ()
@@ -234,6 +236,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         rounds=records.rounds,
         evaluations=records.evaluations,
         reference=reference,
+        summary=summary,
         notes=(*notes, *records.notes),
         labels=() if summary is None else summary.labels,
         skew=() if summary is None else summary.skew,
