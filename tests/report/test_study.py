@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fedhv.report import read_study, tables
+from fedhv.report import read_study, tables, write_report
 from fedhv.report.payload import payload
 from fedhv.report.reading import Reader
 from fedhv.support.errors import InputError
@@ -100,6 +100,15 @@ def test_damaged_summaries_and_references_are_noted(tmp_path):
     assert any("summary.json could not be read" in note for note in study.notes)
     assert any("reference.toml could not be read" in note for note in study.notes)
     assert study.runs[0].finished  # all of its rounds are there
+
+
+def test_a_report_is_written_with_a_damaged_summary_among_others(tmp_path):
+    """What a run came to is then the last of its evaluations."""
+    write_study(tmp_path / "study")
+    (tmp_path / "study" / "fedhv-seed42" / "summary.json").write_text("{")
+    report = write_report([tmp_path / "study"], figures=False)
+    assert "digits: fedhv-seed42: summary.json could not be read" in report.notes
+    assert [row[-1].text for row in report.tables[0].rows] == ["2", "2"]
 
 
 def test_files_that_lead_out_of_the_study_are_not_followed(tmp_path):

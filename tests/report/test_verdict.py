@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedhv.report import read_study
+from fedhv.report.ranking import BEST, LEVEL, standing, verdict
 from fedhv.report.verdict import highlights, verdicts
 from report.studies import write_fixed, write_run
 
@@ -64,3 +65,27 @@ def test_one_seed_crowns_nobody(tmp_path):
 def test_one_method_has_no_verdict(tmp_path):
     write_run(tmp_path / "only")
     assert verdicts(read_study([tmp_path]).settings[0]) == []
+
+
+# Unequal seed sets: the best mean is worse on the seeds that both methods have.
+UNEQUAL = {"A": {0: 50.0, 1: 51.0, 2: 90.0}, "B": {0: 60.0, 1: 61.5}}
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_method_that_is_worse_on_the_common_seeds_is_not_best(higher):
+    values = {name: {s: v if higher else -v for s, v in runs.items()} for name, runs in UNEQUAL.items()}
+    assert standing(values, higher) == {"A": LEVEL, "B": LEVEL}
+    assert verdict(values, higher) == "A has the best mean, but is behind B on the seeds that they share"
+    values["A"].pop(2)
+    assert standing(values, higher) == {"B": BEST}
+
+
+def test_a_tile_does_not_call_such_a_method_the_best(tmp_path):
+    for method, runs in (("fedhv", UNEQUAL["A"]), ("uniform", UNEQUAL["B"])):
+        for seed, value in runs.items():
+            pair = (value, value)
+            write_fixed(tmp_path / f"{method}-{seed}", method, seed, pair, [1 - value / 100 for value in pair])
+    for tile in highlights(read_study([tmp_path]).settings[0]):
+        if tile["title"] != "Hypervolume":
+            assert (tile["label"], tile["clear"]) == ("FedHV", False)
+            assert tile["note"] == "behind Uniform on the seeds that they share"

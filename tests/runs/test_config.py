@@ -213,6 +213,7 @@ def test_an_override_that_is_none_is_refused(override):
         ("evaluation.reference=0", "`evaluation.reference` should be positive. Found 0.0."),
         ("calibration.rounds=0", "`calibration.rounds` should be at least 1. Found 0."),
         ("calibration.margin=0", "`calibration.margin` should be positive. Found 0.0."),
+        (f"calibration.seeds=[{2**63}]", f"`calibration.seeds` should be whole numbers from 0. Found [{2**63}]."),
         ("calibration.seeds=[]", "`calibration.seeds` should be whole numbers from 0. Found []."),
         ("calibration.seeds=[-1]", "`calibration.seeds` should be whole numbers from 0. Found [-1]."),
         ("methods.fedhv.local_lr=-0.1", "`local_lr` should be positive and finite. Found -0.1."),

@@ -5,11 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from mixed import CHANGES, mixed
 
-from fedhv import Front, InputError, front
+from fedhv import Front, InputError, front, read_run
 from fedhv.methods.rules.fixed import Fixed
 from fedhv.methods.rules.moving import MovingFedHV
-from fedhv.report.front import FrontPoint, MethodFront
+from fedhv.report import read_study
+from fedhv.report.figures.fronts import front_figure
+from fedhv.report.front import FrontPoint, Judged, MethodFront
+from fedhv.report.front_files import front_headings, front_rows
+from fedhv.report.payload import payload
 from fedhv.runs.fronts import front_of, preference_points
 
 
@@ -49,6 +54,43 @@ def test_a_front_of_two_methods_is_written_with_hypervolumes_and_read_again(sett
     assert (tmp_path / "front.png").stat().st_size > 5000
     again = front(str(setting_file), kinds, 3, beside=["uniform"], seeds=[0, 1], rounds=2, out=tmp_path, jobs=1)
     assert again == found
+
+
+def test_tasks_are_judged_by_their_main_metrics_in_their_directions(tmp_path):
+    """ROC-AUC is better if it is higher, RMSE if it is lower; the hypervolume is that of test losses alone."""
+    pytest.importorskip("moocore")
+    found = front(mixed(), ["fixed"], 4, seeds=[0, 1], rounds=12, out=tmp_path, override=CHANGES, quiet=True)
+    assert [(each.name, each.higher) for each in found.judged] == [("roc_auc", True), ("rmse", False)]
+    (method,) = found.methods
+    for seed in (0, 1):
+        own = [point for point in method.points if point.seed == seed]
+        for point in own:
+            task = read_run(tmp_path / point.run).summary.tasks
+            assert point.scores == (task[0].metrics["roc_auc"], task[1].metrics["rmse"])
+            auc, rmse = point.scores
+            better = [q for q in own if q.scores != point.scores and q.scores[0] >= auc and q.scores[1] <= rmse]
+            assert point.nondominated == (not better)
+    assert list(method.hypervolume) == ["loss"]
+    told = json.loads((tmp_path / "front.json").read_text())
+    assert told["metrics"] == [{"name": "roc_auc", "better": "higher"}, {"name": "rmse", "better": "lower"}]
+    assert list(told["methods"][0]["hypervolume"]) == ["loss"]
+    assert all(0 <= x <= 1 and y > 0 for x, y in told["methods"][0]["attainment"])
+    assert front_headings(found)[4:] == ["best kind roc_auc ↑", "best stay rmse ↓", "HV of losses ↑"]
+    (row,) = front_rows(found)
+    assert float(row[5]) == pytest.approx(min(scores[1] for _, scores, _ in method.means()), abs=1e-3)
+    axes = front_figure(found).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("kind: roc_auc ↑", "stay: rmse ↓")
+    (on_page,) = payload(read_study([tmp_path]))["fronts"]
+    assert [each["higher"] for each in on_page["metrics"]] == [True, False]
+
+
+def test_a_front_over_many_tasks_with_different_metrics_is_drawn_in_test_losses():
+    point = FrontPoint(0, 0, "", (0.9, 2.0, 50.0), (0.3, 1.0, 0.7), None, (1 / 3,) * 3)
+    method = MethodFront("one", "one", "knob", (point,), {"loss": {0: 1.0}})
+    judged = (Judged("roc_auc"), Judged("rmse", higher=False), Judged())
+    found = Front("s", ("a", "b", "c"), 1, (0,), {"loss": 3.0}, (method,), None, judged)
+    axes = front_figure(found).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Mean test loss", "Worst test loss")
 
 
 def points(*scores: tuple[float, float]) -> tuple[FrontPoint, ...]:

@@ -137,7 +137,7 @@ def front(
     Repeat the command to continue.
     """
     from fedhv.interface import front as find_front
-    from fedhv.report.front_files import front_rows
+    from fedhv.report.front_files import SPACE_NAMES, front_headings, front_rows
 
     resolved = load_setting(setting, set_ or [])
     folder = out or Path("runs") / f"{resolved.name}-front"
@@ -164,17 +164,21 @@ def front(
     elif not quiet:
         title = f"{found.setting}: fronts, {counted(len(found.seeds), 'seed')}"
         table = Table(box=box.SIMPLE_HEAD, title=title)
-        for heading in ("method", "over", "points", "not dominated", "HV of accuracies ↑", "HV of losses ↑"):
+        for heading in front_headings(found):
             table.add_column(heading, justify="left" if heading in ("method", "over") else "right")
         for row in front_rows(found):
             table.add_row(*map(Text, row))
-        table.caption = "mean ± sample standard deviation over seeds; not dominated: by other points of the method"
+        table.caption = (
+            "mean ± sample standard deviation over seeds; not dominated: by other points of the method\n"
+            "HV: hypervolume of the points, larger is better"
+        )
         console = output_console(140)
         console.print(table)
+        space = found.spaces[0]
         for each in found.differences():
-            space = each["score"]
-            within = "" if space["low"] is None else f", 95 % interval {space['low']:+.4f} to {space['high']:+.4f}"
-            print_line(console, f"{' − '.join(each['methods'])}: HV of accuracies {space['mean']:+.4f}{within}")
+            gap = each[space]
+            within = "" if gap["low"] is None else f", 95 % interval {gap['low']:+.4f} to {gap['high']:+.4f}"
+            print_line(console, f"{' − '.join(each['methods'])}: HV of {SPACE_NAMES[space]} {gap['mean']:+.4f}{within}")
         print_line(console, f"Every run, front.json, front.csv and the figure are in {folder}")
 
 

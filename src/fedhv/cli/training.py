@@ -210,11 +210,11 @@ def compare(
                 observer=watch,
             )
     except StudyFailed as failed:
-        if failed.runs and not (quiet or as_json):
+        if failed.runs and local_lr is None and not (quiet or as_json):  # runs of different rates are no seeds
             console.print(comparison_table([run.summary for run in failed.runs], console.width))
         raise
     if as_json:
-        print_json([run.summary.as_dict() for run in runs])
+        print_json(runs.as_dicts())
     elif not quiet:
         console.print(comparison_table([run.summary for run in runs], console.width, runs.how))
         print_line(console, f"Every run, its history and its model are in {folder}")

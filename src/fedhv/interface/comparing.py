@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from fedhv.runs.baselines.methods import check_baselines
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.executors import check_executor
-from fedhv.runs.rates import at_rates, best_rates
+from fedhv.runs.rates import Choice, at_rates, best_rates
+from fedhv.runs.rates_file import write_rates
+from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.study import run_study
+from fedhv.runs.study import StudyFailed, run_study
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError
 
@@ -65,7 +68,8 @@ def compare(
         seeds: The seeds; every method has one run per seed.
         local_lrs: Several local learning rates for every method, in place of its own. The reference is calibrated once,
             at the setting's rates. The result has the runs at each method's best rate, and its table says how it was
-            chosen: on the examples that clients hold out, where `federation.validation` is set.
+            chosen: on the examples that clients hold out, where `federation.validation` is set. `out/rates.json` has
+            the choice. Rates with which a run diverges are not chosen.
         rounds: The number of rounds, instead of the setting's.
         out: The study's folder; without one the runs are kept in memory, and nothing can be resumed.
         jobs: The number of runs at a time. The default is one process per core; with the engine "stacked", all runs
@@ -109,7 +113,8 @@ def compare(
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         warn_of_scales(problem, given, None if observer is None else watch)
         lacking = [method for method in chosen if needs_reference(method)]
-        runs = run_study(
+        study = partial(
+            run_study,
             setting,
             problem,
             chosen if local_lrs is None else at_rates(chosen, local_lrs),
@@ -130,12 +135,26 @@ def compare(
             baselines=baselines,
             observer=watch,
         )
-        runs = [with_problem(run, what) for run in runs]
-        best = None if local_lrs is None else best_rates(runs)
-        shown = runs if best is None else best.runs
-        how = "" if best is None else best.how
-        study = Study(tuple(shown), folder, how) if out else Study(tuple(run.in_memory() for run in shown), None, how)
+        best = Choice(tuple(study()), "", {}) if local_lrs is None else _at_best_rates(study, chosen, local_lrs, seeds)
+        if best.rates and out:
+            write_rates(folder, best.rates)
+        runs = [with_problem(run, what) for run in best.runs]
+        kept = tuple(runs) if out else tuple(run.in_memory() for run in runs)
+        result = Study(kept, folder if out else None, best.how, best.rates)
     if observer is None:
-        for each in study:
+        for each in result:
             each.summary.warn()
-    return study
+    return result
+
+
+def _at_best_rates(
+    study: Callable[[], list[Run]], methods: Sequence[Method], rates: Sequence[float], seeds: Sequence[int]
+) -> Choice:
+    """The runs at each method's best rate. A rate with which a run diverges is one that is not chosen."""
+    try:
+        runs = study()
+    except StudyFailed as failed:
+        if not failed.diverged:
+            raise
+        runs = failed.runs
+    return best_rates(runs, methods, rates, seeds)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedhv.protocol.evaluation import ACCURACY
 from fedhv.report.agreement import TABLES, read_reproduction
 from fedhv.report.groups import Beside
 from fedhv.support.errors import InputError
@@ -34,9 +35,11 @@ def read_beside(folders: Sequence[Path]) -> Beside:
 
 def _front(found: Mapping[str, Any]) -> dict[str, Any]:
     tasks = [str(task) for task in found["tasks"]]
+    accuracies = [{"name": ACCURACY, "better": "higher"}] * len(tasks)
     return {
         "setting": str(found["setting"]),
         "tasks": tasks,
+        "metrics": [_metric(each) for each, _ in zip(found.get("metrics", accuracies), tasks, strict=True)],
         "methods": [_method(each, len(tasks)) for each in found["methods"]],
         "differences": [_difference(each) for each in found.get("differences", ())],
         "dominated": [
@@ -47,6 +50,11 @@ def _front(found: Mapping[str, Any]) -> dict[str, Any]:
             for each in found.get("dominated", ())
         ],
     }
+
+
+def _metric(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task is judged by; fronts of earlier versions have accuracies."""
+    return {"name": str(found["name"]), "higher": found["better"] == "higher"}
 
 
 def _method(found: Mapping[str, Any], m: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,6 +14,7 @@ from fedhv.report.rates import pair_text
 from fedhv.report.summaries import comparison_table
 from fedhv.report.writing import write_report
 from fedhv.runs.plot import plot_runs
+from fedhv.runs.rates_file import ChosenRate
 from fedhv.runs.record import Run
 from fedhv.support.errors import FedHVError, InputError
 
@@ -32,11 +33,13 @@ class Study(Sequence[Run]):
         runs: Ordered by seed, then by method.
         folder: The study's folder; None if the runs are in memory only.
         how: How these runs were chosen, if several learning rates were tried; empty otherwise.
+        rates: For every method the chosen learning rate and those that were tried, as `rates.json` has them.
     """
 
     runs: tuple[Run, ...]
     folder: Path | None = None
     how: str = ""
+    rates: Mapping[str, ChosenRate] = field(default_factory=dict)
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
@@ -51,6 +54,13 @@ class Study(Sequence[Run]):
     def table(self, width: int = WIDTH) -> str:
         """Mean ± sample standard deviation over seeds, as printed by `fedhv compare`."""
         return "\n".join(line.rstrip() for line in self._printed(width).export_text().splitlines())
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The summary of every run as JSON, with the choice of its learning rate where there was one."""
+        return [run.summary.as_dict() | self._choice(run) for run in self.runs]
+
+    def _choice(self, run: Run) -> dict[str, Any]:
+        return {"rates": self.rates[run.method].as_dict()} if run.method in self.rates else {}
 
     def plot(self) -> Figure:
         """A matplotlib figure: every task's score and weight against the round, one line per method."""

@@ -14,7 +14,6 @@ from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import group_rates, study_sentence
 from fedhv.report.reading import RunData
 from fedhv.runs.selected import Selected
-from fedhv.runs.summary import Summary
 from fedhv.support.errors import InputError
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
@@ -109,25 +108,15 @@ def final(metric: str) -> RunValue:
     return of
 
 
-def summary_of(run: RunData) -> Summary | None:
-    """The summary of a finished run; None if there is none or it cannot be read, which the run's notes say."""
-    try:
-        return run.record.ended
-    except InputError:
-        return None
-
-
 def selection_of(run: RunData) -> Selected | None:
     """How a finished run chose its model, if it did."""
-    summary = summary_of(run)
-    return None if summary is None else summary.selection
+    return None if run.summary is None else run.summary.selection
 
 
 def evaluation_of(run: RunData) -> Evaluation | None:
     """The evaluation of the kept model, or the last one of a run that has not finished."""
-    summary = summary_of(run)
-    if summary is not None:
-        return summary
+    if run.summary is not None:
+        return run.summary
     try:
         return next((round.evaluation for round in reversed(run.record.rounds) if round.evaluation is not None), None)
     except InputError:
@@ -222,8 +211,8 @@ def _units(study: StudyData) -> str:
     """A sentence on the units of losses in settings that have any."""
     said = []
     for setting in study.settings:
-        ended = [run.record.ended for run in setting.runs if run.finished]
-        units = next((each.loss_units for each in ended if each is not None and each.loss_units), ())
+        ended = [run.summary for run in setting.runs if run.summary is not None]
+        units = next((each.loss_units for each in ended if len(each.loss_units) == len(setting.tasks)), ())
         if units:
             pairs = zip(setting.tasks, units, strict=True)
             each = ", ".join(f"{unit:.3g} ({task})" for task, unit in pairs)

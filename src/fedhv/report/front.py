@@ -1,7 +1,7 @@
 """Fronts: the points of methods along preferences or knobs, and what dominates what.
 
-Scores are accuracies in percent, larger is better; losses are test losses. `front_points` makes a front of finished
-runs, `front_files` writes it.
+A task's score is its main metric, or its accuracy in percent where it has no metric; losses are test losses.
+`front_points` makes a front of finished runs, `front_files` writes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,29 @@ from typing import Any
 
 import numpy as np
 
+from fedhv.protocol.evaluation import ACCURACY
 from fedhv.support.statistics import Paired
 
-SPACES = ("score", "loss")
-"""A front is judged in the space of accuracies and in that of test losses."""
+SCORE, LOSS = "score", "loss"
+"""A front is judged in the space of the tasks' scores and in that of their test losses."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a task is judged by: the name of its main metric, or accuracy, and which direction is better."""
+
+    name: str = ACCURACY
+    higher: bool = True
+
+    @property
+    def sign(self) -> float:
+        """What makes smaller values better."""
+        return -1.0 if self.higher else 1.0
+
+    @property
+    def unit(self) -> str:
+        """The name for axes and headings."""
+        return "accuracy (%)" if self.name == ACCURACY else f"{self.name} {'↑' if self.higher else '↓'}"
 
 
 @dataclass(frozen=True)
@@ -28,7 +47,7 @@ class FrontPoint:
         value: The preferences or the value of the knob; None for a method beside the fronts.
         seed: Of the run.
         run: Its folder, seen from the front's.
-        scores: The accuracy of every task in percent.
+        scores: The main metric of every task, or its accuracy in percent.
         losses: The test loss of every task.
         training_losses: The last reported loss of every task, if there are reports.
         weights: The mean task weights over all rounds.
@@ -54,7 +73,7 @@ class MethodFront:
         method: The method's name.
         over: What varies; None for a method beside the fronts.
         points: Every run.
-        hypervolume: By space the exact hypervolume of every seed's points.
+        hypervolume: By space the exact hypervolume of every seed's points; of scores if all are accuracies.
         attainment: For two tasks the points of the median attainment surface, in scores.
     """
 
@@ -88,6 +107,7 @@ class Front:
         reference: The reference of hypervolumes by space: accuracy 0, and r_eval for losses.
         methods: The fronts, then the methods beside them.
         folder: Where the runs and `front.json` are; None if they were not kept.
+        judged: What every task is judged by; accuracies if it is empty.
     """
 
     setting: str
@@ -97,6 +117,22 @@ class Front:
     reference: dict[str, float]
     methods: tuple[MethodFront, ...]
     folder: Path | None = field(default=None, compare=False)
+    judged: tuple[Judged, ...] = ()
+
+    @property
+    def mains(self) -> tuple[Judged, ...]:
+        """What every task is judged by."""
+        return self.judged or (Judged(),) * len(self.tasks)
+
+    @property
+    def by_accuracy(self) -> bool:
+        """Whether every task is judged by its accuracy, as in the paper."""
+        return all(each.name == ACCURACY for each in self.mains)
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces with hypervolumes. Metrics such as RMSE have no reference that fits all problems."""
+        return (SCORE, LOSS) if self.by_accuracy else (LOSS,)
 
     def differences(self) -> list[dict[str, Any]]:
         """The paired differences of hypervolumes, seed by seed, for every two methods that have a front."""
@@ -105,7 +141,7 @@ class Front:
             {"methods": [one.label, other.label]}
             | {
                 space: seed_interval([one.hypervolume[space][s] - other.hypervolume[space][s] for s in self.seeds])
-                for space in SPACES
+                for space in self.spaces
             }
             for one, other in pairs
         ]
@@ -113,14 +149,16 @@ class Front:
     def dominated(self) -> list[dict[str, Any]]:
         """Which mean points of a method have a better mean point in another method's front, by space."""
         found = []
-        for space, sign in (("score", -1.0), ("loss", 1.0)):
+        signs = np.array([each.sign for each in self.mains])
+        for space in (SCORE, LOSS):
             at = {
-                each.label: [sign * row[1 if space == "score" else 2] for row in each.means()] for each in self.methods
+                each.label: [signs * scores if space == SCORE else losses for _, scores, losses in each.means()]
+                for each in self.methods
             }
             for one, other in itertools.permutations(self.methods, 2):
                 if other.over is None:
                     continue
-                count = sum(any(_dominates(q, p) for q in at[other.label]) for p in at[one.label])
+                count = sum(any(dominates(q, p) for q in at[other.label]) for p in at[one.label])
                 found.append(
                     {
                         "space": space,
@@ -157,7 +195,7 @@ class Front:
         return draw_front(self, stem)
 
 
-def _dominates(q: np.ndarray, p: np.ndarray) -> bool:
+def dominates(q: np.ndarray, p: np.ndarray) -> bool:
     """Whether q is nowhere larger than p and somewhere smaller."""
     return bool((q <= p).all() and (q < p).any())
 

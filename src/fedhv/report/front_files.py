@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import Any
 
-from fedhv.report.front import SPACES, Front, seed_interval
+from fedhv.report.front import SCORE, Front, seed_interval
 from fedhv.support.files import write_atomic
 from fedhv.support.jsonfile import write_object
 from fedhv.support.statistics import Spread
@@ -16,6 +17,9 @@ JSON, CSV, FIGURE = "front.json", "front.csv", "front"
 """The files of a front in its folder."""
 VERSION = 1
 """Of the format of `front.json`."""
+SPACE_NAMES = {SCORE: "accuracies", "loss": "losses"}
+MOST_TASKS = 4
+"""More tasks have no columns of their own in a printed table."""
 
 
 def front_record(front: Front) -> dict[str, Any]:
@@ -24,6 +28,7 @@ def front_record(front: Front) -> dict[str, Any]:
         "version": VERSION,
         "setting": front.setting,
         "tasks": list(front.tasks),
+        "metrics": [{"name": each.name, "better": "higher" if each.higher else "lower"} for each in front.mains],
         "rounds": front.rounds,
         "seeds": list(front.seeds),
         "reference": front.reference,
@@ -37,7 +42,7 @@ def front_record(front: Front) -> dict[str, Any]:
                         "value": list(p.value) if isinstance(p.value, tuple) else p.value,
                         "seed": p.seed,
                         "run": p.run,
-                        "scores": list(p.scores),
+                        "scores": [None if math.isnan(score) else score for score in p.scores],
                         "losses": list(p.losses),
                         "training_losses": None if p.training_losses is None else list(p.training_losses),
                         "weights": list(p.weights),
@@ -48,7 +53,7 @@ def front_record(front: Front) -> dict[str, Any]:
                 "hypervolume": {
                     space: seed_interval(list(each.hypervolume[space].values()))
                     | {"by_seed": {str(seed): value for seed, value in each.hypervolume[space].items()}}
-                    for space in SPACES
+                    for space in front.spaces
                 },
                 "attainment": [list(point) for point in each.attainment],
             }
@@ -102,12 +107,29 @@ def draw_front(front: Front, stem: Path) -> list[Path]:
         return write_figure(stem, front_figure(front))
 
 
+def front_headings(front: Front) -> list[str]:
+    """The headings of `front_rows`."""
+    tasks = [] if front.by_accuracy else [f"best {t} {m.unit}" for t, m in zip(front.tasks, front.mains, strict=True)]
+    volumes = [f"HV of {SPACE_NAMES[space]} ↑" for space in front.spaces]
+    return ["method", "over", "points", "not dominated", *tasks[:MOST_TASKS], *volumes]
+
+
 def front_rows(front: Front) -> list[tuple[str, ...]]:
-    """(method, over, points, not dominated, hypervolume of accuracies, of losses) for a printed table."""
+    """(method, over, points, not dominated, hypervolumes) for a printed table.
+
+    Where tasks are judged by metrics it has the best mean of each task over the points instead of the hypervolume of
+    accuracies.
+    """
     rows = []
     for each in front.methods:
         kept = sum(point.nondominated for point in each.points)
-        volumes = [Spread.of(list(each.hypervolume[space].values())).text(4) for space in SPACES]
+        volumes = [Spread.of(list(each.hypervolume[space].values())).text(4) for space in front.spaces]
         count = len(each.points) // len(front.seeds)
-        rows.append((each.label, each.over or "one point", str(count), f"{kept / len(front.seeds):.1f}", *volumes))
+        best = [
+            f"{(max if main.higher else min)(float(scores[i]) for _, scores, _ in each.means()):.4g}"
+            for i, main in enumerate(() if front.by_accuracy else front.mains[:MOST_TASKS])
+        ]
+        rows.append(
+            (each.label, each.over or "one point", str(count), f"{kept / len(front.seeds):.1f}", *best, *volumes)
+        )
     return rows

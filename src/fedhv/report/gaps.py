@@ -25,7 +25,10 @@ def _of(setting: SettingStudy) -> Iterator[str]:
 
 
 def _unfinished(setting: SettingStudy) -> Iterator[str]:
+    searched = {id(group) for group in setting.others}
     for group in setting.all_groups:
+        if id(group) in searched:  # most trials of a tuning end early
+            continue
         for run in group.runs:
             if run.finished:
                 continue
@@ -49,7 +52,7 @@ def _seeds(setting: SettingStudy) -> Iterator[str]:
     for label, lacking in absent.items():
         if lacking:
             yield f"{label} has no run with seed{'s' if len(lacking) > 1 else ''} {_list(sorted(lacking))}"
-    if all(len(group.runs) == 1 for group in setting.groups):
+    if setting.groups and all(len(group.runs) == 1 for group in setting.groups):
         yield "one seed only, so there are no standard deviations"
 
 

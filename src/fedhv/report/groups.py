@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedhv.methods import METHODS
+from fedhv.report.choices import PARTS, Role
 from fedhv.report.reading import RunData
 from fedhv.report.variants import Changes, Factor, describe, factor
 from fedhv.runs.defaults import BASELINES
@@ -50,6 +51,11 @@ class Group:
         return tuple(run for run in evaluated if run.finished) or evaluated
 
     @property
+    def role(self) -> Role:
+        """What it is in its study. It is chosen, or compared, if one of its runs is."""
+        return min((run.role for run in self.runs), key=lambda role: PARTS.index(role.part))
+
+    @property
     def unfinished(self) -> bool:
         """Whether tables use unfinished runs, because no run has finished."""
         return bool(self.counted) and not self.counted[0].finished
@@ -77,9 +83,10 @@ class SettingStudy:
     Attributes:
         name: Its name in tables.
         tasks: The names of its tasks.
-        groups: The compared groups: every method, and variants outside ablations.
+        groups: The compared groups: every method, and variants outside ablations; the chosen ones of a search.
         sweeps: The ablations.
         runs: All runs.
+        others: What neither is compared nor belongs to an ablation: the trials of a tuning, the points of a front.
     """
 
     name: str
@@ -87,11 +94,12 @@ class SettingStudy:
     groups: tuple[Group, ...]
     sweeps: tuple[ReportSweep, ...]
     runs: tuple[RunData, ...]
+    others: tuple[Group, ...] = ()
 
     @property
     def all_groups(self) -> tuple[Group, ...]:
-        """The compared groups, then those of ablations only."""
-        extra = [group for sweep in self.sweeps for group in sweep.groups]
+        """The compared groups, then those of ablations only, then the others."""
+        extra = [*(group for sweep in self.sweeps for group in sweep.groups), *self.others]
         return tuple({id(group): group for group in (*self.groups, *extra)}.values())
 
 

@@ -1,15 +1,16 @@
 """Which method is best, and which ones are level with it: by paired differences over seeds, not by means alone.
 
 Runs with the same seed start from the same model and ask the same clients, so methods are compared seed by seed. A
-method is the best only if Student's 95 % interval of its difference from every other method excludes 0. Otherwise it is
-level with those whose interval includes 0, and no method is called best. One seed decides nothing.
+method is the best only if Student's 95 % interval of its difference from every other method excludes 0 in its favour.
+Otherwise it is level with the other ones, and no method is called best. One seed decides nothing. Where methods have
+different seeds, the best mean may be worse than another one on the seeds that both have: then it is not the best.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from fedhv.support.statistics import Paired
@@ -47,7 +48,7 @@ def level_with_best(values: Mapping[K, Mapping[int, float]], higher: bool) -> li
     if not order:
         return []
     best, others = order[0], order[1:]
-    return [best, *(key for key in others if not _clear(paired(values[best], values[key])))]
+    return [best, *(key for key in others if not ahead(paired(values[best], values[key]), higher))]
 
 
 def standing(values: Mapping[K, Mapping[int, float]], higher: bool | None) -> dict[K, int]:
@@ -66,9 +67,12 @@ def standing(values: Mapping[K, Mapping[int, float]], higher: bool | None) -> di
 def verdict(values: Mapping[str, Mapping[int, float]], higher: bool) -> str:
     """In words: "fedhv is best", or "fedhv is level with uniform and fedcmoo"."""
     first, *others = level_with_best(values, higher)
+    behind = [key for key in others if ahead(paired(values[first], values[key]), not higher)]
     if not others:
         return f"{first} is best"
-    return f"{first} is level with {', '.join(others[:-1])}{' and ' if others[1:] else ''}{others[-1]}"
+    if behind:
+        return f"{first} has the best mean, but is behind {_and(behind)} on the seeds that they share"
+    return f"{first} is level with {_and(others)}"
 
 
 def decides(values: Mapping[K, Mapping[int, float]]) -> bool:
@@ -77,8 +81,13 @@ def decides(values: Mapping[K, Mapping[int, float]]) -> bool:
     return any(len(a.keys() & b.keys()) > 1 for i, a in enumerate(runs) for b in runs[:i])
 
 
-def _clear(difference: Paired | None) -> bool:
-    return difference is not None and difference.clear
+def ahead(difference: Paired | None, higher: bool) -> bool:
+    """Whether the first of a pair is better: the interval excludes 0 in its favour."""
+    return difference is not None and (difference.low > 0 if higher else difference.high < 0)
+
+
+def _and(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])}{' and ' if names[1:] else ''}{names[-1]}"
 
 
 def _mean(runs: Mapping[int, float]) -> float:

@@ -70,27 +70,41 @@ def untuned(methods: Mapping[str, str], setting: str) -> list[str]:
 
 
 def setting_sentence(setting: SettingStudy, named: bool = False) -> str:
-    """The sentence for one setting of a report; with its name if it is `named`."""
-    groups = [group for group in setting.groups if group.counted]
-    lacking = untuned({group.label: group.method for group in groups}, setting.name)
-    rates = {group.label: group_rates(group) for group in groups}
-    return rates_sentence(rates, lacking, setting_title(setting.name) if named else "")
+    """The sentence for one setting of a report, with its name if it is `named`, and how runs were chosen."""
+    differ = _rates_of_setting(setting, named)
+    return " ".join(filter(None, (differ, *choices_of(setting))))
 
 
 def study_sentence(study: StudyData) -> str:
     """The sentence for a table of all settings."""
-    several = len(study.settings) > 1
-    said = [setting_sentence(setting, named=several) for setting in study.settings]
-    if not several:
-        return "".join(said)
-    unequal = [setting_title(setting.name) for setting, text in zip(study.settings, said, strict=True) if text]
-    if not unequal:
-        return ""
-    where = "every setting" if len(unequal) == len(study.settings) else _and(unequal)
-    return (
-        f"Learning rates {HEADING} differ between methods in {where} (see the table of learning rates). "
-        "A difference between methods may be one of their rates."
-    )
+    if len(study.settings) == 1:
+        return setting_sentence(study.settings[0])
+    unequal = [setting_title(setting.name) for setting in study.settings if _rates_of_setting(setting)]
+    said = []
+    if unequal:
+        where = "every setting" if len(unequal) == len(study.settings) else _and(unequal)
+        said.append(
+            f"Learning rates {HEADING} differ between methods in {where} (see the table of learning rates). "
+            "A difference between methods may be one of their rates."
+        )
+    for setting in study.settings:
+        said += [f"{setting_title(setting.name)}: {how}" for how in choices_of(setting)]
+    return " ".join(said)
+
+
+def choices_of(setting: SettingStudy) -> list[str]:
+    """How the shown runs were chosen, where they were."""
+    roles = [run.role for group in setting.groups for run in group.counted]
+    return list(dict.fromkeys(role.how for role in roles if role.how))
+
+
+def _rates_of_setting(setting: SettingStudy, named: bool = False) -> str:
+    groups = [group for group in setting.groups if group.counted]
+    searched = {group.label for group in groups if group.role.part == "chosen"}
+    lacking = untuned({group.label: group.method for group in groups}, setting.name)
+    rates = {group.label: group_rates(group) for group in groups}
+    unsearched = [label for label in lacking if label not in searched]
+    return rates_sentence(rates, unsearched, setting_title(setting.name) if named else "")
 
 
 def every_rate(study: StudyData) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedhv.problem.skew import Skew
 from fedhv.report.attendance import Attendance
+from fedhv.report.choices import FILES as CHOICES
+from fedhv.report.choices import Role, read_roles
 from fedhv.report.incidents import Incidents
 from fedhv.report.rounds import Evaluations, Rounds, from_summary, read_rounds
 from fedhv.runs.history import NAME as HISTORY
@@ -33,6 +35,7 @@ class RunData:
         name: Its folder, relative to the study's.
         record: The content of its folder.
         finished: Whether all its rounds are done.
+        summary: Its results; None if it has not finished, or they cannot be read, which `notes` say.
         tasks: The tasks' names; empty as long as they are unknown.
         rounds: Weights, slacks and costs.
         evaluations: Accuracies and losses.
@@ -42,6 +45,7 @@ class RunData:
         attendance: Who took part, where the history has it.
         over_clients: Scores at the clients, where they evaluate models.
         client_labels: For every client its number of examples, then of labels per task; empty like `labels`.
+        role: What it is in its study: one of those compared, chosen, only tried, or a point of a front.
         scored: What the accuracy of every task counts.
         clock_is_shared: Whether other runs were computed with it, so that its times cannot be compared.
         clock_is_recorded: Whether its files say that, and what compilation took; earlier versions recorded neither.
@@ -56,6 +60,7 @@ class RunData:
     rounds: Rounds
     evaluations: Evaluations
     reference: Reference | None = None
+    summary: Summary | None = None
     notes: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     skew: tuple[Skew, ...] = ()
@@ -63,6 +68,7 @@ class RunData:
     attendance: Attendance | None = None
     over_clients: tuple[dict[str, Any], ...] = ()
     client_labels: tuple[tuple[int, ...], ...] = ()
+    role: Role = field(default_factory=Role)
     scored: tuple[str, ...] = ()
     clock_is_shared: bool = False
     clock_is_recorded: bool = False
@@ -125,31 +131,43 @@ class Reader:
 
     def fingerprint(self) -> tuple[Any, ...]:
         """A value that changes whenever a file of a run changes."""
-        return tuple((path, _stamp(path)) for _, path in self._places())
+        places = self._places()
+        studies = {study for _, _, study in places if study is not None}
+        runs = tuple((path, _stamp(path, FILES)) for _, path, _ in places)
+        return (*runs, *((study, _stamp(study, CHOICES)) for study in sorted(studies)))
 
     def read(self) -> tuple[list[RunData], list[str]]:
         """The runs, and a note on every run that cannot be read."""
         runs, notes = [], []
-        for name, path in self._places():
-            stamp = _stamp(path)
+        roles: dict[Path, dict[str, Role]] = {}
+        for name, path, study in self._places():
+            stamp = _stamp(path, FILES)
             if path not in self._kept or self._kept[path][0] != stamp:
                 self._kept[path] = (stamp, _read(name, path))
             found = self._kept[path][1]
             if isinstance(found, str):
                 notes.append(f"{name} is left out: {found}")
-            else:
-                runs.append(found)
+                continue
+            if study is not None and study not in roles:
+                roles[study], damaged = read_roles(study)
+                notes += damaged
+            runs.append(found if study is None else replace(found, role=roles[study].get(path.parent.name, Role())))
         return runs, notes
 
-    def _places(self) -> list[tuple[str, Path]]:
-        """(name, folder) of every run, each folder once; with several folders, names start with the folder's name."""
-        found: dict[Path, str] = {}
+    def _places(self) -> list[tuple[str, Path, Path | None]]:
+        """(name, folder, study) of every run, each folder once; with several folders, names start with the folder's.
+
+        The study is that of a variant's runs; none where it is above the given folders.
+        """
+        found: dict[Path, tuple[str, Path | None]] = {}
         several = len(self.folders) > 1
         for top, title in unique_titles(self.folders).items():
             for path in _run_folders(top):
                 inside = path.relative_to(top).as_posix()
-                found.setdefault(path, title if inside == "." else f"{title}/{inside}" if several else inside)
-        return [(name, path) for path, name in found.items()]
+                name = title if inside == "." else f"{title}/{inside}" if several else inside
+                study = path.parent.parent
+                found.setdefault(path, (name, study if study.is_relative_to(top) else None))
+        return [(name, path, study) for path, (name, study) in found.items()]
 
 
 def unique_titles(folders: Sequence[Path]) -> dict[Path, str]:
@@ -185,7 +203,7 @@ def _may_hold_runs(folder: Path) -> bool:
     return folder.name not in NO_STUDY or (folder / CONFIG).is_file()
 
 
-def _stamp(folder: Path) -> tuple[Any, ...]:
+def _stamp(folder: Path, files: Sequence[str]) -> tuple[Any, ...]:
     def of(name: str) -> tuple[int, int] | None:
         try:
             status = (folder / name).stat()
@@ -193,7 +211,7 @@ def _stamp(folder: Path) -> tuple[Any, ...]:
             return None
         return status.st_mtime_ns, status.st_size
 
-    return tuple(of(name) for name in FILES)
+    return tuple(of(name) for name in files)
 
 
 def _read(name: str, folder: Path) -> RunData | str:
@@ -218,6 +236,7 @@ def _read(name: str, folder: Path) -> RunData | str:
         rounds=records.rounds,
         evaluations=records.evaluations,
         reference=reference,
+        summary=summary,
         notes=(*notes, *records.notes),
         labels=() if summary is None else summary.labels,
         skew=() if summary is None else summary.skew,

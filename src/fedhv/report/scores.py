@@ -30,7 +30,7 @@ from fedhv.runs.defaults import BASELINES
 
 def by_accuracy(setting: SettingStudy) -> bool:
     """Whether every task of the setting is judged by its accuracy, as in the paper."""
-    found = [evaluation_of(run) for group in setting.groups for run in group.counted[:1]]
+    found = [evaluation_of(run) for group in setting.all_groups for run in group.counted[:1]]
     return all(each is None or each.by_accuracy for each in found)
 
 
@@ -133,7 +133,7 @@ def common_main(mains: Sequence[MainScore]) -> MainScore | None:
 
 def score_of(setting: SettingStudy, i: int) -> MainScore | None:
     """Name and direction of what a task is judged by, with a value; None before the first evaluation."""
-    for group in setting.groups:
+    for group in setting.all_groups:
         for run in group.counted:
             found = evaluation_of(run)
             if found is not None and i < len(found.tasks):

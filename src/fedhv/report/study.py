@@ -58,12 +58,15 @@ def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> Sett
         members.setdefault((run.method, _differs(variant)), (variant, []))[1].append(run)
     groups = [Group(method, variant, tuple(found)) for (method, _), (variant, found) in members.items()]
     sweeps = _sweeps(groups)
-    in_sweep = {id(group) for sweep in sweeps for group in sweep.groups if group.variant}
+    in_sweep = {id(group) for sweep in sweeps for group in sweep.groups}
     with_default = {group.method for group in groups if not group.variant}
-    compared = [g for g in groups if not g.variant or g.method not in with_default or id(g) not in in_sweep]
+    compared = [
+        g for g in groups if g.role.shown and (not g.variant or g.method not in with_default or id(g) not in in_sweep)
+    ]
     order = {id(group): i for i, group in enumerate(groups)}
     compared.sort(key=lambda g: (method_rank(g.method), len(g.variant), order[id(g)]))
-    return SettingStudy(name, tasks, tuple(compared), sweeps, tuple(runs))
+    others = [g for g in groups if not g.role.shown and id(g) not in in_sweep]
+    return SettingStudy(name, tasks, tuple(compared), sweeps, tuple(runs), tuple(others))
 
 
 def _comparable(runs: Sequence[RunData]) -> list[RunData]:
@@ -98,7 +101,7 @@ def _sweeps(groups: Sequence[Group]) -> tuple[ReportSweep, ...]:
 
 
 def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
-    """One run per method, hyper-parameters and seed of a setting: the one with more rounds, else the first.
+    """One run per method, hyper-parameters and seed: one that was chosen, else with more rounds, else the first.
 
     A hyper-parameter that only one of two runs has, because it is of a later version, is not a difference.
     """
@@ -110,9 +113,13 @@ def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
         if other is None:
             kept[key] = run
         else:
-            kept[key], double = (other, run) if other.done >= run.done else (run, other)
+            kept[key], double = (other, run) if _counts_more(other) >= _counts_more(run) else (run, other)
             notes.append(f"{double.name} is left out: {kept[key].name} has its method, hyper-parameters and seed")
     return list(kept.values()), notes
+
+
+def _counts_more(run: RunData) -> tuple[bool, int]:
+    return run.role.part == "chosen", run.done
 
 
 def _differs(variant: Changes) -> str:

@@ -136,7 +136,7 @@ def comparison_table(summaries: Sequence[Summary], width: int, how: str = "") ->
             left_out.append(part)
             columns = [column for column in columns if column.part != part]
             table = _compared(title, methods, columns)
-    table.caption = escape("\n".join(filter(None, (_caption(runs, columns, left_out), how))))
+    table.caption = escape("\n".join(filter(None, (_caption(runs, columns, left_out, searched=bool(how)), how))))
     return table
 
 
@@ -234,7 +234,9 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column], pa
     return table
 
 
-def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], left_out: Sequence[str]) -> str:
+def _caption(
+    runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], left_out: Sequence[str], searched: bool
+) -> str:
     costs = [column.part for column in columns if column.part in ("MB", "s")]
     repeated = any(len(own) > 1 for own in runs.values())
     rates = _rates(runs)
@@ -253,7 +255,7 @@ def _caption(runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], 
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
     first = next(iter(runs.values()))[0]
-    lacking = untuned(dict(zip(runs, runs, strict=True)), first.setting)
+    lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), first.setting)
     more = [first.mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
     return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhv.methods import METHODS
+from fedhv.report.choices import Part
 from fedhv.report.escape import latex_text
 from fedhv.report.reading import RunData
 from fedhv.runs.config import shipped_settings
 from fedhv.runs.folder import UNPROTECTED
 from fedhv.support import toml
 from fedhv.support.errors import InputError
-from fedhv.support.numbers import is_number
+from fedhv.support.numbers import is_number, short
 
 Changes = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
@@ -61,9 +62,9 @@ FACTORS = {
 
 def factor(key: str) -> Factor:
     """The name of a hyper-parameter: the paper's if it has one, otherwise its key in the setting."""
-    short = key.rpartition(".")[2]
+    last = key.rpartition(".")[2]
     known = FACTORS.get(_known_as(key))
-    return known or Factor(short.replace("_", " ").capitalize(), short, latex_text(short, math=True), known=False)
+    return known or Factor(last.replace("_", " ").capitalize(), last, latex_text(last, math=True), known=False)
 
 
 def factor_order(key: str) -> tuple[int, str]:
@@ -77,20 +78,24 @@ def variants(runs: Sequence[RunData]) -> list[Changes]:
 
     The default of a hyper-parameter is the value that most of the distinct configurations share. If one factor at a
     time is varied, it is the common value of all sweeps. Ties are resolved by the shipped setting's value, then by the
-    most frequent value, then by the largest number of rounds, because short runs are usually trials.
+    most frequent value, then by the largest number of rounds, because short runs are usually trials. A tie that these
+    do not resolve gives no default: every value differs from it.
+
+    What was only tried in a search, and the points of a front, do not count where there are other runs. If values of a
+    method's own hyper-parameter were chosen, only these count.
     """
     flat = [hyper_parameters(run) for run in runs]
+    parts = [run.role.part for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each))
     shipped = _dotted({"run": {"reports": UNPROTECTED}}, "") | (_shipped(runs[0].setting) if runs else {})
-    default = {}
+    default: dict[str, str | None] = {}
     for key in keys:
         # A method's own hyper-parameters are compared among its runs, everything else among all.
-        concerned = [each for each in flat if key in each]
-        if len({frozen(each[key]) for each in concerned}) > 1:
-            default[key] = _default(key, concerned, shipped.get(key))
+        concerned = [(part, each) for part, each in zip(parts, flat, strict=True) if key in each]
+        if len({frozen(each[key]) for _, each in concerned}) > 1:
+            default[key] = _default(key, _deciding(key, concerned), shipped.get(key))
     return [
-        tuple((key, each[key]) for key in default if key in each and frozen(each[key]) != frozen(default[key]))
-        for each in flat
+        tuple((key, each[key]) for key in default if key in each and frozen(each[key]) != default[key]) for each in flat
     ]
 
 
@@ -123,8 +128,7 @@ def frozen(value: Any) -> str:
 
 def value_text(value: Any) -> str:
     """A value as text for tables. Different values have different texts."""
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
+    return short(value) if isinstance(value, float) else str(value)
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
@@ -137,14 +141,25 @@ def _known_as(key: str) -> str:
     return key.rpartition(".")[2] if key.startswith("methods.") else key
 
 
-def _default(key: str, configurations: Sequence[Mapping[str, Any]], shipped: Any) -> Any:
+def _deciding(key: str, configurations: Sequence[tuple[Part, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The configurations among which the default of a hyper-parameter is sought."""
+    chosen = [each for part, each in configurations if part == "chosen"]
+    if key.startswith("methods.") and chosen:
+        return chosen
+    shown = [each for part, each in configurations if part in ("chosen", "compared")]
+    return shown or [each for _, each in configurations]
+
+
+def _default(key: str, configurations: Sequence[Mapping[str, Any]], shipped: Any) -> str | None:
+    """The default value as text; None if several are equally good."""
     distinct = {tuple(sorted((k, frozen(v)) for k, v in each.items())): each for each in configurations}
     shared = Counter(frozen(each[key]) for each in distinct.values())
     runs = Counter(frozen(each[key]) for each in configurations)
     values = {frozen(each[key]): each[key] for each in configurations}
     longest = max(values, key=lambda text: sort_key(values[text])) if key == "training.rounds" else None
-    best = max(values, key=lambda text: (shared[text], text == frozen(shipped), runs[text], text == longest))
-    return values[best]
+    rank = {text: (shared[text], text == frozen(shipped), runs[text], text == longest) for text in values}
+    best = [text for text in values if rank[text] == max(rank.values())]
+    return best[0] if len(best) == 1 else None
 
 
 def _dotted(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:

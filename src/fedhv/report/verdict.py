@@ -10,7 +10,7 @@ from typing import Any
 
 from fedhv.report.comparison import ReportMetric, RunValue, by_seed, final, row_of
 from fedhv.report.groups import ORDER, Group, SettingStudy
-from fedhv.report.ranking import paired
+from fedhv.report.ranking import ahead, paired
 from fedhv.report.reading import RunData
 from fedhv.report.scores import common_main, main_value, mains_of
 from fedhv.support.statistics import Paired
@@ -180,7 +180,7 @@ def highlights(setting: SettingStudy) -> Iterator[dict[str, Any]]:
                        key=lambda label: numbers[label], reverse=higher)  # fmt: skip
         if not order:
             continue
-        clear, note = _lead(by_label, order, value, digits, unit)
+        clear, note = _lead(by_label, order, ReportMetric(title, value, higher, digits), unit)
         going = "not finished yet" if by_label[order[0]].unfinished else ""
         yield {
             "title": title,
@@ -192,25 +192,33 @@ def highlights(setting: SettingStudy) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lead(by_label: dict[str, Group], order: list[str], value: RunValue, digits: int, unit: str) -> tuple[bool, str]:
-    """Whether the first differs clearly from all others, and a note on the nearest from which it does not."""
+def _lead(by_label: dict[str, Group], order: list[str], metric: ReportMetric, unit: str) -> tuple[bool, str]:
+    """Whether the first is clearly better than all others, and a note on those for which that cannot be said."""
     if len(order) == 1:
         return False, ""
-    first, level = by_label[order[0]], []
+    value, digits, higher = metric.value, metric.digits, bool(metric.higher)
+    first, level, better = by_label[order[0]], [], []
     for label in order[1:]:
         gap = _difference(first, by_label[label], value)
         if gap is None:
             return False, f"ahead of {order[1]}; one seed in common has no interval"
-        if not gap.clear:
+        if ahead(gap, not higher):
+            better.append(label)
+        elif not gap.clear:
             level.append(label)
+    if better:
+        return False, f"behind {_few(better)} on the seeds that they share"
     if level:
-        named = ", ".join(level[:3]) + (f" and {len(level) - 3} more" if len(level) > 3 else "")
-        return False, f"level with {named}: 95 % intervals of the differences contain 0"
+        return False, f"level with {_few(level)}: 95 % intervals of the differences contain 0"
     gap = _difference(first, by_label[order[1]], value)
     assert gap is not None
     low, high = sorted((abs(gap.low), abs(gap.high)))
     points = " points" if unit else ""
     return True, f"ahead of {order[1]} by {_number(low, digits)} to {_number(high, digits)}{points}"
+
+
+def _few(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
 
 
 def _difference(one: Group, other: Group, value: RunValue) -> Paired | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedhv.methods.parts.server import ServerOptimiser
 from fedhv.protocol.screening import Screening
 from fedhv.support.errors import InputError
-from fedhv.support.numbers import check_at_least
+from fedhv.support.numbers import LARGEST_SEED, check_at_least
 
 if TYPE_CHECKING:  # a setting can be read and shown without PyTorch
     from fedhv.methods import Method
@@ -81,7 +81,7 @@ class Calibration:
         check_at_least(1, self, "calibration", "rounds")
         if not 0 < self.margin < math.inf:
             raise InputError(f"`calibration.margin` should be positive. Found {self.margin}.")
-        if not self.seeds or min(self.seeds) < 0:
+        if not self.seeds or min(self.seeds) < 0 or max(self.seeds) > LARGEST_SEED:
             raise InputError(f"`calibration.seeds` should be whole numbers from 0. Found {list(self.seeds)}.")
 
 

@@ -29,7 +29,7 @@ from fedhv.runs.study_run import Outcome, StudyRun
 from fedhv.runs.variants import Variant, as_variants
 from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import Diverged, FedHVError, InputError
 from fedhv.support.files import make_folder
 
 CALIBRATION = "calibration"
@@ -37,12 +37,23 @@ CALIBRATION = "calibration"
 
 
 class StudyFailed(FedHVError):
-    """Some runs of a study failed; the others are finished."""
+    """Some runs of a study failed; the others are finished.
+
+    Attributes:
+        runs: The finished runs.
+        failures: What ended the others.
+    """
 
     def __init__(self, runs: Sequence[Run], failures: Sequence[FedHVError]) -> None:
         reasons = " ".join(str(failure) for failure in failures)
         super().__init__(f"{reasons} The other runs ({len(runs)}) are finished.")
         self.runs = list(runs)
+        self.failures = list(failures)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether all runs that failed have diverged."""
+        return all(isinstance(each, Diverged) for each in self.failures)
 
 
 def run_study(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
     def but(self, keys: Container[str]) -> dict[str, Any]:
         """Everything else."""
         return {key: value for key, value in self._values.items() if key not in keys}
@@ -83,6 +86,13 @@ class Fields:
         value = self._values.get(key)
         if not isinstance(value, str):
             raise self._wrong(key, "text")
+        return value
+
+    def truth(self, key: str) -> bool:
+        """True or false."""
+        value = self._values.get(key)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
         return value
 
     def numbers(self, key: str) -> tuple[float, ...]:

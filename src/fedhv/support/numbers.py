@@ -7,6 +7,9 @@ from typing import Any, SupportsIndex, TypeGuard
 
 from fedhv.support.errors import InputError
 
+LARGEST_SEED = 2**63 - 1
+"""The largest whole number that TOML has."""
+
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is an integer or a float. Booleans are not numbers here."""
@@ -18,11 +21,17 @@ def is_whole(value: object) -> TypeGuard[SupportsIndex]:
     return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
+def short(value: float) -> str:
+    """A number with six digits if these are all it has, else with all of them: different numbers differ."""
+    text = f"{value:g}"
+    return text if float(text) == value else repr(value)
+
+
 def as_seed(value: Any) -> int:
-    """A run's seed: a non-negative integer of Python or NumPy."""
+    """A run's seed: an integer of Python or NumPy that is neither negative nor too large."""
     seed = operator.index(value) if is_whole(value) else -1
-    if seed < 0:
-        raise InputError(f"A seed should be a whole number from 0. Found {value!r}.")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"A seed should be a whole number from 0 to 2^63 - 1. Found {value!r}.")
     return seed
 
 

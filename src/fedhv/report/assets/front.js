@@ -8,7 +8,8 @@ function showFronts(data, setting, changed) {
   byId("front").hidden = !front;
   if (!front) return;
   const tasks = front.tasks.map((task, i) => [String(i), task]);
-  fill(byId("front-kind"), [["scores", "Accuracy"], ["losses", "Test loss"]]);
+  const byAccuracy = front.metrics.every((metric) => metric.name === "accuracy");
+  fill(byId("front-kind"), [["scores", byAccuracy ? "Accuracy" : "Main metric"], ["losses", "Test loss"]]);
   fill(byId("front-x"), tasks);
   fill(byId("front-y"), [...tasks.slice(1), ...tasks.slice(0, 1)]);
   byId("front-x-box").hidden = byId("front-y-box").hidden = front.tasks.length < 3;
@@ -17,13 +18,15 @@ function showFronts(data, setting, changed) {
   const off = frontsOff.get(front.setting);
   chips(byId("front-methods"), front.methods.map((each) => ({ key: each.label, label: each.label, style: each.style })), off, changed);
   const methods = front.methods.filter((each) => !off.has(each.label));
-  frontChart.draw({ methods, kind, two, names: front.tasks, higher: kind === "scores", empty: !methods.length });
+  const higher = two.map((task) => kind === "scores" && front.metrics[task].higher);
+  const units = two.map((task) => (kind === "losses" ? "test loss" : front.metrics[task].name === "accuracy" ? "accuracy, %" : `${front.metrics[task].name} ${front.metrics[task].higher ? "↑" : "↓"}`));
+  frontChart.draw({ methods, kind, two, names: front.tasks, higher, units, empty: !methods.length });
   const space = kind === "scores" ? "score" : "loss";
   byId("front-body").replaceChildren(...front.methods.map((each) => {
     const volume = each.hypervolume[space];
-    const interval = volume.low === null || volume.low === undefined ? "" : ` (${shown(volume.low)} to ${shown(volume.high)})`;
+    const interval = volume?.low === null || volume?.low === undefined ? "" : ` (${shown(volume.low)} to ${shown(volume.high)})`;
     const beaten = front.dominated.filter((one) => one.space === space && one.method === each.label).map((one) => `${one.dominated} of ${one.points} by ${one.by}`);
-    return el("tr", {}, el("td", { class: "word" }, named(each.label, each.style)), el("td", { class: "word", text: each.over ?? "one point" }), el("td", { text: String(new Set(each.points.map(({ value }) => JSON.stringify(value))).size) }), el("td", { text: shown(volume.mean) + interval }), el("td", { class: "word", text: beaten.join("; ") || "–" }));
+    return el("tr", {}, el("td", { class: "word" }, named(each.label, each.style)), el("td", { class: "word", text: each.over ?? "one point" }), el("td", { text: String(new Set(each.points.map(({ value }) => JSON.stringify(value))).size) }), el("td", { text: volume ? shown(volume.mean) + interval : "–" }), el("td", { class: "word", text: beaten.join("; ") || "–" }));
   }));
   byId("front-pairs").replaceChildren(...front.differences.filter((pair) => pair[space]).map((pair) => {
     const { mean: middle, low, high } = pair[space];
@@ -45,15 +48,14 @@ function frontMeans(method, kind) {
 }
 
 function frontSvg(what, width, colours) {
-  const [i, j] = what.two;
+  const [i, j] = what.two, [right, up] = what.higher;
   const names = what.methods.map(({ label, style }) => ({ label, style }));
   const height = Math.min(460, Math.max(300, width * 0.6)), foot = legendHeight(names, width - 76);
   const picture = canvas(width, height + foot, `Fronts of ${what.methods.map((each) => each.label).join(", ")}: ${what.names[j]} against ${what.names[i]}`);
   const box = { left: 66, right: width - 14, top: 14, bottom: height - 46 };
   const reach = (task) => what.methods.flatMap((each) => each.points.map((point) => point[what.kind][task]));
   const x = scale(roomFor(reach(i), 0.06), [box.left, box.right]), y = scale(roomFor(reach(j), 0.06), [box.bottom, box.top]);
-  const unit = what.higher ? "accuracy, %" : "test loss";
-  picture.append(axes(x, y, box, { x: `${what.names[i]} (${unit})`, y: `${what.names[j]} (${unit})` }, colours));
+  picture.append(axes(x, y, box, { x: `${what.names[i]} (${what.units[0]})`, y: `${what.names[j]} (${what.units[1]})` }, colours));
   for (const each of what.methods) {
     const means = frontMeans(each, what.kind), colour = each.style.colour;
     for (const point of each.points) picture.append(svg("circle", { class: "seed", cx: x(point[what.kind][i]).toFixed(1), cy: y(point[what.kind][j]).toFixed(1), r: 2.4, fill: colour, "fill-opacity": 0.4 }));
@@ -65,7 +67,7 @@ function frontSvg(what, width, colours) {
       picture.append(svg("circle", { class: "point", cx: x(values[i]).toFixed(1), cy: y(values[j]).toFixed(1), r: each.over ? 5 : 7, fill: best[k] ? colour : colours.paper, stroke: colour, "stroke-width": 2 }, svg("title", { text })));
     });
   }
-  picture.append(svg("text", { x: what.higher ? box.right - 8 : box.left + 8, y: what.higher ? box.top + 14 : box.bottom - 8, text: what.higher ? "better ↗" : "↙ better", fill: colours.quiet, "text-anchor": what.higher ? "end" : "start" }));
+  picture.append(svg("text", { x: right ? box.right - 8 : box.left + 8, y: up ? box.top + 14 : box.bottom - 8, text: right ? `better ${up ? "↗" : "↘"}` : `${up ? "↖" : "↙"} better`, fill: colours.quiet, "text-anchor": right ? "end" : "start" }));
   picture.append(legend(names, box.left, height + 4, width - 76, colours).group);
   return picture;
 }

@@ -13,8 +13,9 @@ function currentSetting() {
 
 function choiceOf(setting) {
   if (!choices.has(setting.name)) {
+    const compared = setting.series.some((series) => series.compared); // a front alone has points only
     const first = {
-      methods: new Set(setting.series.filter((series) => !series.compared).map((series) => series.label)),
+      methods: new Set(setting.series.filter((series) => compared && !series.compared).map((series) => series.label)),
       seeds: new Set(), tasks: firstTasksOff(setting),
     };
     firstChoices.set(setting.name, first);

@@ -1,18 +1,21 @@
-"""Fronts in a plane: the accuracies of two tasks, or the mean against the worst of many."""
+"""Fronts in a plane: the scores of two tasks, or the mean against the worst of many."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhv.report.figures.drawing import legend_above, panels, plain
+from fedhv.report.front import dominates
 from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, SOLID, Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedhv.report.front import Front
+    from fedhv.report.front import Front, FrontPoint
 
 OTHERS = ("sky", "orange", "grey", "blue", "green", "purple")
 
@@ -20,10 +23,12 @@ OTHERS = ("sky", "orange", "grey", "blue", "green", "purple")
 def front_figure(front: Front) -> Figure:
     """Every method's mean points over seeds, those that its others dominate in white; bars are one deviation.
 
-    Two tasks: their accuracies. More tasks: mean accuracy and worst accuracy.
+    Two tasks: their main metrics, or accuracies. More tasks: the mean and the worst, of test losses if they are judged
+    by different metrics.
     """
     figure, (axes,) = panels(1, 1, 3.6, width=4.6)
-    two = len(front.tasks) == 2
+    plane = _plane(front)
+    signs = np.array([axis.sign for axis in plane])
     others = 0
     for each in front.methods:
         if each.over is None and each.method in METHOD_STYLES:
@@ -32,10 +37,10 @@ def front_figure(front: Front) -> Figure:
             style = Style(OKABE_ITO[OTHERS[others % len(OTHERS)]], SOLID, "oDs^vP"[others % 6])
             others += 1
         values = list(dict.fromkeys(repr(point.value) for point in each.points))
-        by_value = [[_place(p.scores, two) for p in each.points if repr(p.value) == value] for value in values]
+        by_value = [[[axis.of(p) for axis in plane] for p in each.points if repr(p.value) == value] for value in values]
         means = np.array([np.mean(own, axis=0) for own in by_value])
         spread = np.array([np.std(own, axis=0, ddof=1) if len(own) > 1 else (0.0, 0.0) for own in by_value])
-        kept = ~np.array([any((q >= p).all() and (q > p).any() for q in means) for p in means])
+        kept = ~np.array([any(dominates(signs * q, signs * p) for q in means) for p in means])
         axes.errorbar(
             means[:, 0], means[:, 1], xerr=spread[:, 0], yerr=spread[:, 1], linestyle="none", color=style.colour,
             elinewidth=0.6, alpha=0.5,
@@ -48,14 +53,37 @@ def front_figure(front: Front) -> Figure:
             linewidth=1.0, markeredgecolor="white" if alone else style.colour,
         )  # fmt: skip
         axes.plot(*means[~kept].T, color=style.colour, marker=style.marker, markerfacecolor="white", linestyle="none")
-    names = (
-        [f"{plain(task)}: accuracy (%)" for task in front.tasks] if two else ["Mean accuracy (%)", "Worst accuracy (%)"]
-    )
-    axes.set_xlabel(names[0])
-    axes.set_ylabel(names[1])
+    axes.set_xlabel(plane[0].name)
+    axes.set_ylabel(plane[1].name)
     legend_above(figure, axes)
     return figure
 
 
-def _place(scores: tuple[float, ...], two: bool) -> tuple[float, float]:
-    return (scores[0], scores[1]) if two else (float(np.mean(scores)), min(scores))
+@dataclass(frozen=True)
+class _Axis:
+    """A number of a point, and the sign that makes smaller values better."""
+
+    name: str
+    of: Callable[[FrontPoint], float]
+    sign: float
+
+
+def _plane(front: Front) -> tuple[_Axis, _Axis]:
+    mains = front.mains
+    if len(mains) == 2:
+        return _of_task(front, 0), _of_task(front, 1)
+    if len(set(mains)) > 1:
+        return (
+            _Axis("Mean test loss", lambda point: float(np.mean(point.losses)), 1.0),
+            _Axis("Worst test loss", lambda point: max(point.losses), 1.0),
+        )
+    main = mains[0]
+    return (
+        _Axis(f"Mean {main.unit}", lambda point: float(np.mean(point.scores)), main.sign),
+        _Axis(f"Worst {main.unit}", lambda point: (min if main.higher else max)(point.scores), main.sign),
+    )
+
+
+def _of_task(front: Front, i: int) -> _Axis:
+    main = front.mains[i]
+    return _Axis(f"{plain(front.tasks[i])}: {main.unit}", lambda point: point.scores[i], main.sign)
