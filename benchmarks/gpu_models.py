@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/gpu_models.py --out models.jsonl
     PYTHONPATH=src python3 benchmarks/gpu_models.py --models gru,lstm --variants stacked:tf32:eager
+    PYTHONPATH=src python3 benchmarks/gpu_models.py --models resnet --variants stacked:tf32 --profile
     PYTHONPATH=src python3 benchmarks/gpu_models.py --device cpu --tiny
 
 The models are those of the tests (tests/engines/zoo.py), at a realistic size. Ten clients take ten steps each with
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_round import show_profile
 
 from fedhv import LocalTraining, Problem, Uniform
 from fedhv.engines import Engine, Sequential, Stacked
@@ -38,6 +40,8 @@ MODELS = (
 )  # fmt: skip
 WARM_UP = 2
 """The number of warm-up rounds."""
+PROFILED = 3
+"""Rounds under the profiler."""
 Record = dict[str, Any]
 
 
@@ -50,7 +54,7 @@ def engine_of(variant: str, problem: Problem, device: str) -> Engine:
 
 
 def measure(
-    name: str, variant: str, device: str, size: Size, clients: int, local: LocalTraining, repeat: int
+    name: str, variant: str, device: str, size: Size, clients: int, local: LocalTraining, repeat: int, profile: bool
 ) -> Record:
     """The first round and the median of some later ones."""
     on_gpu = device == "cuda"
@@ -75,6 +79,8 @@ def measure(
             last = now
             if len(times) == 1:
                 first = now - began
+        if profile:
+            show_rounds(engine, local, clients)
         peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
         stacked = isinstance(engine, Stacked) and engine.obstacle is None
         return {
@@ -88,6 +94,18 @@ def measure(
             "computed": "stacked" if stacked else "sequential",
             "notes": [*notes, *engine.notes],
         }
+
+
+def show_rounds(engine: Engine, local: LocalTraining, clients: int) -> None:
+    """Which kernels some rounds take their time for."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        began = time.perf_counter()
+        for _ in simulate(engine, Uniform(), Plan(PROFILED, clients, local, evaluate_every=0)):
+            pass
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+    show_profile(profiler, seconds)
 
 
 def table(records: Sequence[Record], variants: Sequence[str]) -> Iterator[str]:
@@ -132,6 +150,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--tiny", action="store_true", help="the tests' sizes: whether this works, not how fast it is")
+    parser.add_argument("--profile", action="store_true", help="also show which kernels take the time")
     parser.add_argument("--repeat", type=int, default=10, help="rounds that the median is taken of")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no measurement after so long")
     parser.add_argument("--out", type=Path, help="a file of JSON lines; what it holds is not measured again")
@@ -148,9 +167,8 @@ def main() -> None:
     records = [r for r in read(arguments.out) if {key: r.get(key) for key in where} == where]
     done = {(record["model"], record["variant"]) for record in records}
     if arguments.device == "cuda":
-        torch.ones(8, 8, device="cuda") @ torch.ones(
-            8, 8, device="cuda"
-        )  # the first model should not pay for the start
+        # The first model should not pay for the start.
+        torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
     else:
         torch.set_num_threads(1)
     began = time.perf_counter()
@@ -167,7 +185,10 @@ def main() -> None:
                 print(f"{name} {variant}: not begun after {arguments.seconds:.0f} s", flush=True)
                 continue
             try:
-                record = measure(name, variant, arguments.device, size, clients, local, arguments.repeat) | where
+                record = (
+                    measure(name, variant, arguments.device, size, clients, local, arguments.repeat, arguments.profile)
+                    | where
+                )
             except Exception as error:  # one model that fails must not cost the others
                 print(f"{name} {variant}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
                 continue
