@@ -10,7 +10,8 @@ CORE   := src/fedhv/problem/*,src/fedhv/protocol/*,src/fedhv/methods/*,src/fedhv
 # Triton kernels and their launcher run only on a GPU; benchmarks/gpu_kernels.py checks them there.
 ON_GPU := src/fedhv/engines/kernels/convolution.py,src/fedhv/engines/kernels/normalisation.py,$\
           src/fedhv/engines/kernels/halves.py,src/fedhv/engines/kernels/weight_gradients.py,$\
-          src/fedhv/engines/kernels/launch.py,src/fedhv/engines/kernels/starting.py
+          src/fedhv/engines/kernels/launch.py,src/fedhv/engines/kernels/starting.py,$\
+          src/fedhv/engines/kernels/activation_kernels.py,src/fedhv/engines/kernels/sums.py
 
 .PHONY: help demo test test-slow coverage docs package package-check lint format clean
 

@@ -16,6 +16,7 @@ import triton
 from torch import Tensor
 
 from fedhv.engines.kernels import launch, starting
+from fedhv.engines.kernels.activations import ACTIVATIONS
 from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.geometry import Geometry
 
@@ -113,20 +114,21 @@ def check() -> None:
 
 
 def check_norms() -> None:
-    """GroupNorm with ReLU against double precision, and its microseconds by tile sizes."""
-    for n, B, C, side, groups in NORMS:
+    """GroupNorm with an activation against double precision."""
+    for (n, B, C, side, groups), activation in zip(NORMS, ("relu", "none", "relu6", "hardswish", "silu"), strict=True):
         x = torch.randn(n, B, side, side, C, device="cuda").add(1).permute(0, 1, 4, 2, 3)
         gamma, beta = torch.randn(n, C, device="cuda"), torch.randn(n, C, device="cuda")
         for dtype in (torch.float32, torch.bfloat16):
             x = x.to(dtype)
             some = [t[:2].double().requires_grad_() for t in (x, gamma, beta)]
-            expected = torch.stack([F.group_norm(some[0][i], groups, some[1][i], some[2][i]).relu() for i in range(2)])
-            y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)
+            normal = torch.stack([F.group_norm(some[0][i], groups, some[1][i], some[2][i]) for i in range(2)])
+            expected = ACTIVATIONS[activation].forward(normal)
+            y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, activation)
             g = torch.randn_like(y)
-            dx, sums = launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
+            dx, sums = launch.normalise_backward(g, x, gamma, beta, mean, scale, activation)
             right = torch.autograd.grad(expected, some, g[:2].double())
             errors = [error(y[:2], expected), *(error(a[:2], r) for a, r in zip((dx, *sums), right, strict=True))]
-            print("norm", dtype, (n, B, C, side, groups), [f"{e:.1e}" for e in errors], flush=True)
+            print("norm", activation, dtype, (n, B, C, side, groups), [f"{e:.1e}" for e in errors], flush=True)
 
 
 def check_nan() -> None:
@@ -136,7 +138,7 @@ def check_nan() -> None:
     x[1, 2, 5, 3, 3] = torch.nan
     y, *_ = launch.forward(x, as_taps(w, False), b, geometry, True)
     expected = F.max_pool2d(exact(x, w, b, geometry).flatten(0, 1), 2).relu().view_as(y)
-    normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, True)
+    normed, *_ = launch.normalise(x, w[:, :, 0, 0, 0], w[:, :, 1, 0, 0], groups, 1e-5, "relu")
     normal = F.group_norm(x[1], groups).relu()
     for name, got, right in (("pooled", y, expected), ("normalised", normed[1], normal)):
         same = torch.equal(got.isnan(), right.isnan())
@@ -147,7 +149,7 @@ def tune_norm(n: int, B: int, C: int, side: int, groups: int) -> None:
     """Microseconds of GroupNorm, forward and backward, by tile sizes, in bfloat16."""
     x = torch.randn(n, B, side, side, C, device="cuda").bfloat16().permute(0, 1, 4, 2, 3)
     gamma, beta = torch.randn(n, C, device="cuda"), torch.randn(n, C, device="cuda")
-    y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, True)
+    y, mean, scale = launch.normalise(x, gamma, beta, groups, 1e-5, "relu")
     g = torch.randn_like(y)
     space = [
         {"BP": max(1, min(side * side, tile * groups // C)), "num_warps": warps}
@@ -156,10 +158,10 @@ def tune_norm(n: int, B: int, C: int, side: int, groups: int) -> None:
     ]
     name = f"norm {C} x {side}"
     print(f"{name}: one pass over memory takes {x.numel() * x.element_size() / 4.8e6:.1f} us")
-    best(name, lambda: launch.normalise(x, gamma, beta, groups, 1e-5, True), space, "_group_tiles")
+    best(name, lambda: launch.normalise(x, gamma, beta, groups, 1e-5, "relu"), space, "_group_tiles")
 
     def back() -> object:
-        return launch.normalise_backward(g, x, gamma, beta, mean, scale, True)
+        return launch.normalise_backward(g, x, gamma, beta, mean, scale, "relu")
 
     best(name + " back", back, space, "_group_tiles")
 

@@ -6,6 +6,7 @@ by Triton's interpreter where Triton is installed.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import re
@@ -79,14 +80,24 @@ def test_operator_is_every_clients_own_convolution(C, size, outputs, kernel, geo
         torch.testing.assert_close(got, right)
 
 
-@pytest.mark.parametrize(("C", "groups", "relu"), [(8, 2, True), (8, 2, False), (6, 1, True), (12, 12, True)])
-def test_operator_is_every_clients_own_normalisation(C, groups, relu):
+BEHIND = {
+    "none": nn.Identity(),
+    "relu": nn.ReLU(),
+    "relu6": nn.ReLU6(),
+    "hardswish": nn.Hardswish(),
+    "silu": nn.SiLU(),
+}
+
+
+@pytest.mark.parametrize("activation", BEHIND)
+@pytest.mark.parametrize(("C", "groups"), [(8, 2), (6, 1), (12, 12)])
+def test_operator_is_every_clients_own_normalisation(C, groups, activation):
     torch.manual_seed(0)
     x = (5 + torch.randn(3, 2, C, 5, 4)).requires_grad_()
-    gamma, beta = torch.randn(3, C).requires_grad_(), torch.randn(3, C).requires_grad_()
-    y, _, _ = Normalise.apply(x, gamma, beta, groups, 1e-5, relu)
+    gamma, beta = (3 * torch.randn(3, C)).requires_grad_(), (3 * torch.randn(3, C)).requires_grad_()
+    y, _, _ = Normalise.apply(x, gamma, beta, groups, 1e-5, activation)
     reference = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(3)])
-    reference = reference.relu() if relu else reference
+    reference = BEHIND[activation](reference)
     torch.testing.assert_close(y, reference)
     g = torch.randn_like(reference)
     wanted = (x, gamma, beta)
@@ -122,8 +133,8 @@ def test_the_compiler_is_told_how_results_lie_in_memory(C, size, outputs, kernel
     for needs_input in (True, False):
         answers(_convolve_backward, torch.randn_like(y), which, x, taps, largest, bias, needs_input, *g)
     gamma, beta = torch.randn(2, C), torch.randn(2, C)
-    y, mean, scale = answers(_normalise, x, gamma, beta, C, 1e-5, True)
-    answers(_normalise_backward, torch.randn_like(y), x, gamma, beta, mean, scale, True)
+    y, mean, scale = answers(_normalise, x, gamma, beta, C, 1e-5, "relu")
+    answers(_normalise_backward, torch.randn_like(y), x, gamma, beta, mean, scale, "relu")
 
 
 def mapped_with_gradients(function: Callable[..., Tensor], dims: tuple[int | None, ...], *arguments: Tensor):
@@ -150,7 +161,7 @@ def test_mapped_calls_may_share_arguments(dims):
             lambda *a: F.relu(F.max_pool2d(F.conv2d(*a, 1, 1), 2)),
             (x, w, b),
         ),
-        (lambda *a: normalise(*a, 3, 1e-5, False), lambda x, *a: F.group_norm(x, 3, *a), (x, gamma, beta)),
+        (lambda *a: normalise(*a, 3, 1e-5, "none"), lambda x, *a: F.group_norm(x, 3, *a), (x, gamma, beta)),
     ]:
         got, right = (mapped_with_gradients(f, dims, *arguments) for f in (mine, torchs))
         torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4)
@@ -196,6 +207,35 @@ def test_a_model_may_look_at_its_layers_and_take_them_one_by_one():
     torch.testing.assert_close(stacked(images), plain(images))
     assert fused(stacked.body) == [3, 2]
     assert type(plain.body[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("activation", [name for name in BEHIND if name != "none"])
+def test_activations_are_fused_with_the_normalisation_before_them(activation):
+    """Also in a class of `Sequential` that computes nothing else, as torchvision's blocks are."""
+
+    class Block(nn.Sequential):
+        def __init__(self, width):
+            super().__init__(
+                nn.Conv2d(width, width, 1), nn.GroupNorm(2, width, eps=0.1), copy.deepcopy(BEHIND[activation])
+            )
+            self.width = width
+
+    class Doubled(nn.Sequential):
+        def forward(self, images):
+            return 2 * super().forward(images)
+
+    torch.manual_seed(0)
+    layers = nn.Sequential(Block(4), Doubled(nn.GroupNorm(2, 4), nn.ReLU()), Block(4))
+    stacked, images = with_stacked_kernels(layers), torch.randn(3, 4, 5, 5, requires_grad=True)
+    assert fused(stacked[0]) == [1, 2]
+    assert isinstance(stacked[0], Block)
+    assert stacked[0].width == 4
+    assert type(stacked[1]) is Doubled
+    got, right = stacked(images), layers(images)
+    torch.testing.assert_close(got, right)
+    g = torch.randn_like(right)
+    (got,), (right,) = (torch.autograd.grad(y, images, g) for y in (got, right))
+    torch.testing.assert_close(got, right)
 
 
 def test_normalisation_without_scale_and_shift_and_relu_behind_it():
@@ -305,6 +345,7 @@ def test_kernels_in_tritons_interpreter():
 import torch
 import torch.nn.functional as F
 from fedhv.engines.kernels import launch
+from fedhv.engines.kernels.activations import ACTIVATIONS
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import _normalise
 from fedhv.engines.kernels.operators import _convolve, _convolve_backward
@@ -353,17 +394,21 @@ for C, size, outputs, (KH, KW), geometry, bias in GEOMETRIES:
     alone = launch.backward(g, which, *factors, largest, bias, False, geometry)
     assert torch.equal(alone[1], given[1]) and not alone[0].numel()
 torch.manual_seed(0)
-for C, side, groups, relu in [(8, 5, 2, True), (6, 40, 1, False), (12, 3, 12, True), (5, 60, 1, True)]:
+for C, side, groups, activation in [
+    (8, 5, 2, "relu"), (6, 40, 1, "none"), (12, 3, 12, "relu"), (5, 60, 1, "relu"), (6, 9, 2, "relu6"),
+    (6, 9, 2, "hardswish"), (6, 9, 2, "silu"),
+]:
     x = (5 + torch.randn(2, 3, C, side, side)).requires_grad_()
-    gamma, beta = torch.randn(2, C).requires_grad_(), torch.randn(2, C).requires_grad_()
+    gamma, beta = (3 * torch.randn(2, C)).requires_grad_(), (3 * torch.randn(2, C)).requires_grad_()
     right = torch.stack([F.group_norm(x[i], groups, gamma[i], beta[i]) for i in range(2)])
-    right = right.relu() if relu else right
-    y, mean, scale = launch.normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)
+    right = ACTIVATIONS[activation].forward(right)
+    y, mean, scale = launch.normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, activation)
     torch.testing.assert_close(y, right, **close)
-    assert layouts([y, mean]) == layouts(_normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, relu)[:2])
+    cpu = _normalise(x.detach(), gamma.detach(), beta.detach(), groups, 1e-5, activation)
+    assert layouts([y, mean]) == layouts(cpu[:2])
     g = torch.randn_like(right)
     apart = torch.cat([gamma.detach(), beta.detach()], dim=1)  # clients lie apart, as in a stack's rows
-    dx, sums = launch.normalise_backward(g, x.detach(), apart[:, :C], apart[:, C:], mean, scale, relu)
+    dx, sums = launch.normalise_backward(g, x.detach(), apart[:, :C], apart[:, C:], mean, scale, activation)
     for got, wanted in zip((dx, *sums), torch.autograd.grad(right, (x, gamma, beta), g)):
         torch.testing.assert_close(got, wanted, **close)
 nothing = torch.full((1, 1, 2, 4, 4), torch.nan)
@@ -376,7 +421,10 @@ assert 0 < expected.sum() < expected.numel()
 got, which, *_ = launch.forward(some, torch.ones(1, 3, 3, 4, 2), None, Geometry(1, 1, 2), True)
 assert torch.equal(got[0].isnan(), expected)
 assert torch.equal((which == 4).permute(0, 1, 4, 2, 3)[got.isnan()], torch.ones(int(expected.sum()), dtype=torch.bool))
-assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, True)[0].isnan().all()
+assert launch.normalise(nothing, torch.ones(1, 2), torch.ones(1, 2), 1, 1e-5, "relu")[0].isnan().all()
+for rows, count, size in [(3, 2, 5), (2, 33, 70), (1, 70, 3000), (4, 1, 6), (2, 3, 0)]:
+    values = torch.randn(rows, count, size)
+    torch.testing.assert_close(launch.summed(values), values.sum(dim=1))
 """
     interpreted(code)
 

@@ -7,11 +7,13 @@ whole does several of its layers in one kernel. Whoever takes its layers one by 
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from fedhv.engines.kernels.activations import NONE, activation_of
 from fedhv.engines.kernels.depthwise import depthwise
 from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.group_norm import normalise
@@ -52,20 +54,17 @@ class Normalisation(nn.GroupNorm):
 
     def forward(self, images: Tensor) -> Tensor:
         """The normalisation alone."""
-        return self._normalise(images, relu=False)
+        return self.fused(images, NONE)
 
-    def fused(self, images: Tensor) -> Tensor:
-        """With the ReLU behind it."""
-        return self._normalise(images, relu=True)
-
-    def _normalise(self, images: Tensor, relu: bool) -> Tensor:
+    def fused(self, images: Tensor, activation: str) -> Tensor:
+        """With the activation behind it."""
         gamma = images.new_ones(images.shape[1]) if self.weight is None else self.weight
         beta = images.new_zeros(images.shape[1]) if self.bias is None else self.bias
-        return normalise(images, gamma, beta, self.num_groups, self.eps, relu)
+        return normalise(images, gamma, beta, self.num_groups, self.eps, activation)
 
 
 class Chain(nn.Sequential):
-    """A `Sequential` that does several layers at once where it can."""
+    """A `Sequential` that computes several layers at once where it can."""
 
     def forward(self, images: Tensor) -> Tensor:
         """All layers."""
@@ -80,8 +79,8 @@ def with_stacked_kernels(module: nn.Module) -> nn.Module:
     """A copy of a module with every layer replaced that a kernel can do."""
     module = copy.deepcopy(module)
     for layer in module.modules():
-        if type(layer) is nn.Sequential:
-            layer.__class__ = Chain
+        if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
+            layer.__class__ = _chain(type(layer))
         elif type(layer) is nn.GroupNorm and not hooked(layer):
             layer.__class__ = Normalisation
         elif type(layer) is nn.Conv2d and not hooked(layer):
@@ -101,11 +100,16 @@ def weight_axes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 def _first_step(layers: Sequence[nn.Module]) -> tuple[Callable[[Tensor], Tensor], int]:
     """The first step, and the number of layers that it covers; a layer with hooks is computed alone."""
     match list(itertools.takewhile(lambda layer: not hooked(layer), layers[:3])):
-        case [Normalisation() as norm, following, *_] if type(following) is nn.ReLU:
-            return norm.fused, 2
+        case [Normalisation() as norm, following, *_] if activation := activation_of(following):
+            return functools.partial(norm.fused, activation=activation), 2
         case [Convolution() as convolution, *following] if _pools_and_rectifies(following):
             return convolution.fused, 3
     return layers[0], 1
+
+
+def _chain(kind: type[nn.Sequential]) -> type[nn.Sequential]:
+    """A `Sequential`, or a class of it that does not compute anything else, as a chain."""
+    return Chain if kind is nn.Sequential else type(kind.__name__, (Chain, kind), {})
 
 
 def _kind(layer: nn.Conv2d) -> type[nn.Conv2d]:

@@ -7,42 +7,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedhv.engines.kernels.activations import ACTIVATIONS
 from fedhv.engines.kernels.mapping import alone, mapped
 from fedhv.engines.operator import operator
 
 
 @operator("normalise")
 def _normalise(
-    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        return launch.normalise(x, gamma, beta, groups, eps, relu)
+        return launch.normalise(x, gamma, beta, groups, eps, activation)
     variance, mean = torch.var_mean(x.float().unflatten(2, (groups, -1)), dim=(3, 4, 5), correction=0)
     scale = torch.rsqrt(variance + eps)
-    y = _affine(_normal(x, mean, scale), gamma, beta)
-    y = (y.relu() if relu else y).to(x.dtype)
-    return _channels_last(y), mean, scale
+    y = ACTIVATIONS[activation].forward(_affine(_normal(x, mean, scale), gamma, beta))
+    return _channels_last(y.to(x.dtype)), mean, scale
 
 
 @_normalise.register_fake
-def _(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
     mean = x.new_empty(*x.shape[:2], groups, dtype=torch.float32)
     return _like(x), mean, torch.empty_like(mean)
 
 
 @operator("normalise_backward")
 def _normalise_backward(
-    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
     if x.device.type == "cuda":
         from fedhv.engines.kernels import launch
 
-        return launch.normalise_backward(g, x, gamma, beta, mean, scale, relu)
+        return launch.normalise_backward(g, x, gamma, beta, mean, scale, activation)
     normal = _normal(x, mean, scale)
-    grads = torch.where(_affine(normal, gamma, beta) > 0, g, 0.0) if relu else g
-    grads = grads.float()
+    grads = ACTIVATIONS[activation].backward(g.float(), _affine(normal, gamma, beta))
     groups = mean.shape[-1]
     wide = (grads * gamma[:, None, :, None, None]).unflatten(2, (groups, -1))
     normal_groups = normal.unflatten(2, (groups, -1))
@@ -55,7 +56,7 @@ def _normalise_backward(
 
 @_normalise_backward.register_fake
 def _(
-    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
     n, _, C, _, _ = x.shape
     return _like(x), x.new_empty(2, n, C, dtype=torch.float32)
@@ -81,20 +82,20 @@ def _affine(normal: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
 
 
 class Normalise(torch.autograd.Function):
-    """GroupNorm of n clients' images with every client's own γ and β (n × C), and ReLU behind it; differentiable."""
+    """GroupNorm of n clients' images with every client's own γ and β (n × C), and an activation behind it."""
 
     @staticmethod
     def forward(
-        x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+        x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, activation: str
     ) -> tuple[Tensor, Tensor, Tensor]:
         """y, and what the backward pass needs: every group's mean and 1/√(variance + ε)."""
-        y, mean, scale = _normalise(x, gamma, beta, groups, eps, relu)
+        y, mean, scale = _normalise(x, gamma, beta, groups, eps, activation)
         return y, mean, scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         """Keep the input, not the output: the next convolution keeps that."""
-        x, gamma, beta, _, _, ctx.relu = inputs
+        x, gamma, beta, _, _, ctx.activation = inputs
         _, mean, scale = output
         ctx.mark_non_differentiable(mean, scale)
         ctx.set_materialize_grads(False)  # no zeros as gradients of these
@@ -104,7 +105,7 @@ class Normalise(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, γ and β."""
         x, gamma, beta, mean, scale = ctx.saved_tensors
-        dx, (dgamma, dbeta) = _normalise_backward(g, x, gamma, beta, mean, scale, ctx.relu)
+        dx, (dgamma, dbeta) = _normalise_backward(g, x, gamma, beta, mean, scale, ctx.activation)
         return dx, dgamma, dbeta, None, None, None
 
     @staticmethod
@@ -116,9 +117,9 @@ class Normalise(torch.autograd.Function):
         return tuple(output.unflatten(0, split) for output in outputs), (0, 0, 0)
 
 
-def normalise(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool) -> Tensor:
+def normalise(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, activation: str) -> Tensor:
     """One client's images B × C × H × W, or anything B × C × …, normalised in float32 whatever it is kept in."""
     images = x if x.ndim == 4 else x.reshape(*x.shape[:2], -1, 1)
-    y, _, _ = Normalise.apply(images[None], gamma[None], beta[None], groups, eps, relu)
+    y, _, _ = Normalise.apply(images[None], gamma[None], beta[None], groups, eps, activation)
     out = alone(y)
     return out if x.ndim == 4 else out.reshape(x.shape)

@@ -12,6 +12,7 @@ from fedhv.engines.kernels.geometry import Geometry
 from fedhv.engines.kernels.halves import halve_kernel, largest_kernel
 from fedhv.engines.kernels.normalisation import normalise_backward_kernel, normalise_kernel
 from fedhv.engines.kernels.starting import launch, output, output_like, start
+from fedhv.engines.kernels.sums import sum_kernel
 from fedhv.engines.kernels.weight_gradients import column_gradient_kernel, tap_gradient_kernel
 from fedhv.engines.kernels.wide import is_wide, no_largest, not_halved
 
@@ -186,7 +187,7 @@ def weight_gradient(
         C=C, H=H, W=W, O=O, OH=OH, OW=OW, KH=KH, KW=KW, STRIDE=geometry.stride, PADDING=geometry.padding,
         BIAS=bias, HALVES=largest_g is not None, **tiles,
     )  # fmt: skip
-    return _summed(dw), _summed(db)
+    return summed(dw), summed(db)
 
 
 def _column_gradient(
@@ -211,7 +212,7 @@ def _column_gradient(
         STRIDE=geometry.stride, PADDING=geometry.padding, POOL=geometry.pool,
         BIAS=bias, MODE=mode, **tiles,
     )  # fmt: skip
-    return _summed(dw), _summed(db)
+    return summed(dw), summed(db)
 
 
 def _splits(wanted: int, positions: int, tile: int, width: int) -> tuple[int, int]:
@@ -220,12 +221,19 @@ def _splits(wanted: int, positions: int, tile: int, width: int) -> tuple[int, in
     return splits, -(-positions // (splits * tile))
 
 
-def _summed(parts: Tensor) -> Tensor:
-    return parts.squeeze(1) if parts.shape[1] == 1 else parts.sum(dim=1)
+def summed(parts: Tensor) -> Tensor:
+    """The sum over the second axis."""
+    rows, count = parts.shape[:2]
+    total = output(rows, *parts.shape[2:], device=parts.device)
+    size = total[0].numel()
+    if count == 1 or not size:
+        return parts[:, 0] if count else total.zero_()
+    start(sum_kernel, (-(-size // 128), rows), parts, total, count, size, BP=16, BS=128, num_warps=4)
+    return total
 
 
 def normalise(
-    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, relu: bool
+    x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, like x of n × B × C × H × W channels last, and the mean and 1/√variance of every group, n × B × groups."""
     n, B, C, H, W = x.shape
@@ -236,13 +244,13 @@ def normalise(
     start(
         normalise_kernel, (B * groups, n),
         x, gamma, beta, y, mean, scale, gamma.stride(0), beta.stride(0), B, eps,
-        C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
+        C=C, POSITIONS=H * W, GROUPS=groups, ACTIVATION=activation, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
     return y.permute(0, 1, 4, 2, 3), mean, scale
 
 
 def normalise_backward(
-    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, relu: bool
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, scale: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
     """dx like x, and dγ and dβ, 2 × n × C."""
     n, B, C, H, W = x.shape
@@ -253,9 +261,9 @@ def normalise_backward(
     start(
         normalise_backward_kernel, (B * groups, n),
         g, x, gamma, beta, mean, scale, dx, *parts, gamma.stride(0), beta.stride(0), B,
-        C=C, POSITIONS=H * W, GROUPS=groups, RELU=relu, **_group_tiles(C // groups, H * W),
+        C=C, POSITIONS=H * W, GROUPS=groups, ACTIVATION=activation, **_group_tiles(C // groups, H * W),
     )  # fmt: skip
-    return dx.permute(0, 1, 4, 2, 3), parts.sum(dim=2)
+    return dx.permute(0, 1, 4, 2, 3), summed(parts.flatten(0, 1)).unflatten(0, (2, n))
 
 
 def depthwise(x: Tensor, taps: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
@@ -313,7 +321,7 @@ def depthwise_backward(
         **shape,
         **tiles,
     )
-    return dx, dw.sum(dim=1), db.sum(dim=1)
+    return dx, summed(dw), summed(db)
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------

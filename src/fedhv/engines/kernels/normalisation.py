@@ -1,4 +1,4 @@
-"""GroupNorm of n clients' images, each client with its own scale and shift, with the ReLU behind it, in Triton.
+"""GroupNorm of n clients' images, each client with its own scale and shift, with the activation behind it, in Triton.
 
 One program takes one group of one image, which lies in memory as H·W short rows of channels. Small groups stay in
 registers. A program goes over larger ones twice; the second time they come from the cache, so that memory is read once
@@ -10,16 +10,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from fedhv.engines.kernels.activation_kernels import activate, through_activation
+
 
 @triton.jit
 def normalise_kernel(
     x, gamma, beta, y, mean, scale,
     sgn, sbn,
     IMAGES, EPS,
-    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
+    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, ACTIVATION: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """y = γ (x − mean) · scale + β, with scale = 1/√(variance + EPS), and ReLU of it."""
+    """y = γ (x − mean) · scale + β, with scale = 1/√(variance + EPS), and the activation of it."""
     D: tl.constexpr = C // GROUPS
     n, group, part = _whose(IMAGES, GROUPS)
     c = tl.arange(0, BC)
@@ -32,7 +34,7 @@ def normalise_kernel(
     if POSITIONS <= BP:
         values = _differences(x, origin, tl.arange(0, BP), c, C, D, POSITIONS)
         shift, factor = _shift_and_scale(tl.sum(values), tl.sum(values * values), POSITIONS * D, EPS)
-        _store_normal(y, values - shift, tl.arange(0, BP), c, factor, weight, bias, C, D, POSITIONS, RELU)
+        _store_normal(y, values - shift, tl.arange(0, BP), c, factor, weight, bias, C, D, POSITIONS, ACTIVATION)
     else:
         first = tl.zeros((BP, BC), dtype=tl.float32)
         second = tl.zeros((BP, BC), dtype=tl.float32)
@@ -44,7 +46,7 @@ def normalise_kernel(
         for start in range(0, POSITIONS, BP):
             p = start + tl.arange(0, BP)
             values = _differences(x, origin, p, c, C, D, POSITIONS) - shift
-            _store_normal(y, values, p, c, factor, weight, bias, C, D, POSITIONS, RELU)
+            _store_normal(y, values, p, c, factor, weight, bias, C, D, POSITIONS, ACTIVATION)
     tl.store(mean + part, origin + shift)
     tl.store(scale + part, factor)
 
@@ -67,12 +69,11 @@ def _shift_and_scale(first, second, size, EPS):
 @triton.jit
 def _store_normal(
     y, centred, p, c, factor, weight, bias,
-    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, RELU: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
     values = centred * factor * weight[None, :] + bias[None, :]
-    if RELU:
-        values = tl.where(values < 0, 0.0, values)  # NaN stays NaN, as in torch's ReLU
+    values = activate(values, ACTIVATION)
     tl.store(y + p[:, None] * C + c[None, :], values.to(y.dtype.element_ty), mask=mask)
 
 
@@ -81,7 +82,7 @@ def normalise_backward_kernel(
     g, x, gamma, beta, mean, scale, dx, dgamma, dbeta,
     sgn, sbn,
     IMAGES,
-    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, RELU: tl.constexpr,
+    C: tl.constexpr, POSITIONS: tl.constexpr, GROUPS: tl.constexpr, ACTIVATION: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """dx, and this image's parts of dγ and dβ, n × IMAGES × C."""
@@ -97,7 +98,7 @@ def normalise_backward_kernel(
     centre, factor = tl.load(mean + part), tl.load(scale + part)
     if POSITIONS <= BP:
         p = tl.arange(0, BP)
-        normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+        normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, ACTIVATION)
         dweight, dbias = tl.sum(grads * normal, axis=0), tl.sum(grads, axis=0)
         along, level = tl.sum(dweight * weight) / (POSITIONS * D), tl.sum(dbias * weight) / (POSITIONS * D)
         _store_gradient(dx, normal, grads, p, c, factor, weight, level, along, C, D, POSITIONS)
@@ -106,14 +107,14 @@ def normalise_backward_kernel(
         alone = tl.zeros((BP, BC), dtype=tl.float32)
         for start in range(0, POSITIONS, BP):
             p = start + tl.arange(0, BP)
-            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, ACTIVATION)
             with_normal += grads * normal
             alone += grads
         dweight, dbias = tl.sum(with_normal, axis=0), tl.sum(alone, axis=0)
         along, level = tl.sum(dweight * weight) / (POSITIONS * D), tl.sum(dbias * weight) / (POSITIONS * D)
         for start in range(0, POSITIONS, BP):
             p = start + tl.arange(0, BP)
-            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, RELU)
+            normal, grads = _normal_and_gradient(g, x, p, c, centre, factor, weight, bias, C, D, POSITIONS, ACTIVATION)
             _store_gradient(dx, normal, grads, p, c, factor, weight, level, along, C, D, POSITIONS)
     tl.store(dgamma + image * C + group * D + c, dweight, mask=c < D)
     tl.store(dbeta + image * C + group * D + c, dbias, mask=c < D)
@@ -139,13 +140,11 @@ def _whose(IMAGES, GROUPS: tl.constexpr):
 @triton.jit
 def _normal_and_gradient(
     g, x, p, c, centre, factor, weight, bias,
-    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, RELU: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, POSITIONS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Normalised values, and the gradient where ReLU lets it through; 0 outside."""
+    """Normalised values, and the gradient of what the activation gets; 0 outside."""
     mask = (p < POSITIONS)[:, None] & (c < D)[None, :]
     at = p[:, None] * C + c[None, :]
     normal = (tl.load(x + at, mask=mask, other=0.0).to(tl.float32) - centre) * factor
     grads = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
-    if RELU:
-        grads = tl.where(normal * weight[None, :] + bias[None, :] > 0, grads, 0.0)
-    return normal, grads
+    return normal, through_activation(grads, normal * weight[None, :] + bias[None, :], ACTIVATION)
