@@ -27,7 +27,7 @@ from gpu_round import show_profile
 
 from fedhv import LocalTraining, Problem, Uniform
 from fedhv.engines import Engine, Sequential, Stacked
-from fedhv.engines.mappable import why_not_mappable
+from fedhv.engines.choosing import why_not_stacked
 from fedhv.simulation.rounds import Plan, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engines"))
@@ -67,9 +67,11 @@ def measure(
     plan = Plan(rounds=count, participants=clients, local=local, evaluate_every=count)
     began = time.perf_counter()
     # The trial that every run begins with is a part of its first round.
-    obstacle = why_not_mappable(problem, device, variant.split(":")[1]) if variant.startswith("stacked") else None
+    obstacle = (
+        why_not_stacked(problem, torch.device(device), variant.split(":")[1]) if variant.startswith("stacked") else None
+    )
     with engine_of(variant, problem, device) as engine:
-        times, notes = [], [] if obstacle is None else [f"cannot be stacked: {obstacle}"]
+        times, notes = [], [] if obstacle is None else [obstacle]
         last = time.perf_counter()
         for _ in simulate(engine, Uniform(), plan):
             if on_gpu:

@@ -17,7 +17,7 @@ from fedhv.engines.formulations.calls import StackedCalls
 from fedhv.engines.kernels.depthwise import Depthwise, _depthwise, _depthwise_backward, depthwise
 from fedhv.engines.kernels.fusion import Convolution, DepthwiseConvolution, with_stacked_kernels
 from fedhv.engines.kernels.geometry import Geometry
-from fedhv.engines.kernels.linear import Linear, linear, parts_of, pointwise
+from fedhv.engines.kernels.linear import Linear, aligned, linear, parts_of, pointwise
 
 GEOMETRIES = [
     (4, (8, 8), 3, Geometry(1, 1)),
@@ -89,6 +89,18 @@ def test_a_linear_layer_is_torchs_own_in_a_stack(shape, bias, shared):
     g = torch.randn_like(reference)
     for got, right in zip(torch.autograd.grad(y, leaves, g), torch.autograd.grad(reference, leaves, g), strict=True):
         torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize(
+    ("length", "start", "C", "copied"), [(104, 4, 8, False), (104, 5, 8, True), (101, 4, 8, True), (101, 5, 7, False)]
+)
+def test_weights_of_a_large_product_begin_at_multiples_of_16_bytes(length, start, C, copied):
+    """Where a copy does not help, because their rows are of odd length, they stay."""
+    w = torch.randn(3, length)[:, start : start + 10 * C].unflatten(1, (10, C))
+    found = aligned(w)
+    assert torch.equal(found, w)
+    assert (found.data_ptr() != w.data_ptr()) == copied
+    assert not copied or all(place % 4 == 0 for place in (found.storage_offset(), *found.stride()[:2]))
 
 
 def test_linear_layers_of_a_stack_are_computed_so():

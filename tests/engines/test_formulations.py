@@ -194,6 +194,34 @@ def test_dropout_of_attention_differs_between_clients():
     assert not torch.allclose(one, other)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_gradient_of_a_mean_of_places_lies_in_memory_as_the_images_do(channels_last):
+    """Gradients of another order would be copied in every layer that they reach."""
+    images = torch.randn(CLIENTS, BATCH, 3, 5, 4)
+    if channels_last:
+        images = images.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    images.requires_grad_()
+    pooled = torch.func.vmap(with_mappable_layers(nn.Sequential(nn.AdaptiveAvgPool2d(1))))(images)
+    torch.testing.assert_close(pooled, images.mean(dim=(3, 4), keepdim=True))
+    (g,) = torch.autograd.grad(pooled.square().sum(), images)
+    torch.testing.assert_close(g, (pooled / 10).expand_as(images))
+    assert (g.stride(2) == 1) == channels_last
+
+
+def test_averages_that_a_model_calls_are_those_of_torch():
+    images = torch.randn(CLIENTS, 2, 3, 4, 6)
+
+    def both(some: Tensor) -> Tensor:
+        each = [F.adaptive_avg_pool2d(some, size).flatten(1) for size in (1, (1, 1), (2, 3))]
+        return torch.cat(each, dim=1)
+
+    def inside(some: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16), mappable_calls(torch.device("cpu")):
+            return both(some)
+
+    torch.testing.assert_close(torch.func.vmap(inside)(images), torch.stack([both(some) for some in images]))
+
+
 def test_the_backends_of_attention_are_put_back():
     def backends() -> tuple[bool, ...]:
         return torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()

@@ -66,7 +66,7 @@ InterpreterBuilder.set_grid_idx = lambda self, x, y, z: place(self, x, y, z) or 
 )
 x, halves, largest = large(SIZE), large(SIZE, dtype=torch.float16), torch.zeros(4, dtype=torch.int32)
 x[START + 7] = -3.0
-largest_kernel[(1, 1)](x, largest, SIZE, SIZE, BLOCK=BLOCK)
+largest_kernel[(1, 1)](x, largest, SIZE, SIZE, BLOCK=BLOCK // 4, BLOCKS=4)
 assert largest.view(torch.float32)[0] == 3.0
 halve_kernel[(1, 1)](x, largest, halves, SIZE, SIZE, BLOCK=BLOCK)
 assert halves[START + 7] == -3.0 * 2**13

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from fedhv.engines.base import Engine
+from fedhv.engines.kernels.preparing import prepare_kernels
 from fedhv.engines.mappable import why_not_bf16, why_not_mappable
 from fedhv.engines.registry import ENGINES
 from fedhv.problem.problem import Problem
@@ -148,6 +149,7 @@ def why_not_stacked(problem: Problem, device: torch.device, precision: str) -> s
     """Why a problem cannot use the stacked engine, which holds all examples on the device."""
     if not problem.train.resident:
         return "the examples cannot be stored on the device: they are read or collated in minibatches"
+    prepare_kernels(device, precision)
     obstacle = why_not_mappable(problem, device, precision)
     return None if obstacle is None else f"the model cannot be stacked: {obstacle}"
 

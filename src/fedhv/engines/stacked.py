@@ -37,6 +37,7 @@ from fedhv.engines.graphs import Recorder
 from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import compile_all
 from fedhv.engines.kernels.fusion import weight_axes, with_stacked_kernels
+from fedhv.engines.kernels.preparing import has_kernels, prepare_kernels
 from fedhv.engines.lockstep import Waiting, advance
 from fedhv.engines.parts import parts
 from fedhv.engines.portions import Portion
@@ -81,11 +82,11 @@ class Stacked(Engine):
         self._plain = self.client.network.module
         self.obstacle: str | None = None
         """Why clients are computed one after the other, if the stack failed."""
-        has_triton = on_gpu and importlib.util.find_spec("triton") is not None
-        if has_triton:
+        if on_gpu and importlib.util.find_spec("triton") is not None:
             importlib.import_module("fedhv.engines.kernels.draws")  # defines the operator for GPUs
         stacked_draws.install()
-        self._kernels = has_triton and precision != "float32"
+        self._kernels = has_kernels(self.device, precision)
+        prepare_kernels(self.device, precision)
         self.compiles = compiled if on_gpu or compiled else False
         """Whether rounds are compiled: all, none, or (None) from a round on if there are many (see `switching`)."""
         self._compiled = Compiled(self._gradients, lambda: self.stopping())

@@ -3,6 +3,7 @@
 - Attention without a mask in bfloat16: torch's backward pass receives gradients of another type under `vmap`.
 - Linear layers: torch copies their weights and gradients into other orders.
 - Cross-entropy: torch's rule under `vmap` imports a library for symbolic mathematics, which takes seconds.
+- The average of all places of an image: torch's rule loops over the clients.
 - `torch.tensor(0.0, device="cuda")` copies a number from the host, which a CUDA graph cannot record.
 """
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fedhv.engines.formulations.images import mean_of_places
 from fedhv.engines.kernels.linear import linear
 from fedhv.problem.dropout import attention_weights, opened
 
@@ -44,6 +46,8 @@ class StackedCalls(TorchFunctionMode):
             return linear(*args, **kwargs)
         if func is F.cross_entropy:
             return _cross_entropy(*args, **kwargs)
+        if func is F.adaptive_avg_pool2d:
+            return _pooled(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor) and self._device == "cuda":
             return _constant(func, *args, **kwargs)
         return func(*args, **kwargs)
@@ -86,6 +90,12 @@ def _cross_entropy(
     counts = targets != ignore_index
     found = F.log_softmax(outputs, dim=1).gather(1, targets.where(counts, 0)[:, None]).squeeze(1)
     return torch.where(counts, -found, 0.0)
+
+
+def _pooled(input: Tensor, output_size: Any) -> Tensor:
+    """Averages of parts of images; torch loops over the clients for the average of whole ones."""
+    whole = output_size in (1, (1, 1), [1, 1])
+    return mean_of_places(input) if whole else F.adaptive_avg_pool2d(input, output_size)
 
 
 def _constant(func: Callable[..., Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:

@@ -48,4 +48,15 @@ class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """One number for every channel."""
-        return input.mean(dim=(-2, -1), keepdim=True) if is_mapped(input) else super().forward(input)
+        return mean_of_places(input) if is_mapped(input) else super().forward(input)
+
+
+def mean_of_places(images: Tensor) -> Tensor:
+    """… × C × H × W to … × C × 1 × 1, with a gradient that lies in memory as the images do.
+
+    The gradient of torch's mean lies in the order of the axes. Where images have their channels last, all earlier
+    layers of a residual network would get gradients that their kernels have to copy.
+    """
+    if images.stride(-3) != 1:
+        return images.mean(dim=(-2, -1), keepdim=True)
+    return images.movedim(-3, -1).flatten(-3, -2).mean(dim=-2)[..., None, None]

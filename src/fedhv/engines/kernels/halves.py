@@ -20,12 +20,16 @@ def scale(largest):
 
 
 @triton.jit
-def largest_kernel(x, largest, sxn, SIZE, BLOCK: tl.constexpr):
+def largest_kernel(x, largest, sxn, SIZE, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
     """The bits of every client's largest absolute value, in int32: of numbers without a sign they have their order."""
     n = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    values = tl.abs(tl.load(x + n * sxn + i, mask=i < SIZE, other=0.0))
-    tl.atomic_max(largest + n, tl.max(values, axis=0).to(tl.int32, bitcast=True))
+    first = tl.program_id(0).to(tl.int64) * (BLOCK * BLOCKS) + tl.arange(0, BLOCK)
+    most = tl.zeros((BLOCK,), dtype=tl.int32)
+    for k in tl.static_range(BLOCKS):
+        i = first + k * BLOCK
+        values = tl.abs(tl.load(x + n * sxn + i, mask=i < SIZE, other=0.0))
+        most = tl.maximum(most, values.to(tl.int32, bitcast=True))
+    tl.atomic_max(largest + n, tl.max(most, axis=0))
 
 
 @triton.jit

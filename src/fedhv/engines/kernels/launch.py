@@ -25,6 +25,9 @@ FEW_CHANNELS = 8
 BLOCK = 4096
 """The numbers that a program scales."""
 
+BLOCKS = 4
+"""How many times as many a program searches for the largest: programs that end with an atomic operation are few."""
+
 IN_REGISTERS = 16384
 """The largest group that a program of the normalisation keeps."""
 
@@ -132,8 +135,8 @@ def _halved(values: Tensor, largest: Tensor) -> Tensor:
 
 def _find_largest(values: Tensor, largest: Tensor) -> None:
     size = values[0].numel()
-    grid = -(-size // BLOCK), len(values)
-    start(largest_kernel, grid, values, largest, values.stride(0), size, BLOCK=BLOCK, num_warps=8)
+    grid = -(-size // (BLOCK * BLOCKS)), len(values)
+    start(largest_kernel, grid, values, largest, values.stride(0), size, BLOCK=BLOCK, BLOCKS=BLOCKS, num_warps=8)
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -157,7 +160,7 @@ def input_gradient(g: Factor, taps: Factor, size: tuple[int, int], geometry: Geo
     w = w.contiguous() if w.dtype.itemsize == 2 else w.mT.contiguous().mT
     stride = geometry.stride
     rows = B * -(-H // stride) * -(-W // stride)
-    tiles = _tiles(C, O, w.dtype)
+    tiles = _gradient_tiles(C, O, w.dtype)
     launch(
         input_gradient_kernel, (-(-rows // tiles["BM"]) * stride**2, n, -(-C // tiles["BN"])),
         full, w, dx, *(dx if each is None else each for each in (largest, largest_w)), *w.stride()[-2:], B,
@@ -332,23 +335,36 @@ def _tiles(columns: int, depth: int, dtype: torch.dtype, pool: int = 1) -> dict[
 
     A row that is pooled stands for four.
     """
-    short = dtype.itemsize == 2
+    short, stages = dtype.itemsize == 2, 3
     BM, BN, BK = 128, min(256 if short else 128, _power(columns)), min(64 if short else 32, _power(depth))
     warps = 8 if columns > 64 else 4
     if pool > 1:
         BM, BN, warps = (128, min(64, BN), 8) if columns >= 64 else (64, BN, 4)
-    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": warps, "num_stages": 3}
+    elif short and 64 < columns <= 256:
+        BM, BN, BK, warps, stages = 64, 128, min(32, BK), 4, 4
+    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": warps, "num_stages": stages}
+
+
+def _gradient_tiles(columns: int, depth: int, dtype: torch.dtype) -> dict[str, int]:
+    """The same for the gradient of the images."""
+    tiles = _tiles(columns, depth, dtype)
+    if dtype.itemsize == 2 and columns > 64:
+        tiles |= {"BM": 128 if columns <= 128 else 64, "BN": 128, "BK": min(64, _power(depth)), "num_warps": 4}
+        tiles["num_stages"] = 3
+    return tiles
 
 
 def _tap_tiles(outputs: int, channels: int, taps: int, dtype: torch.dtype) -> dict[str, int]:
     """Taps, outputs, channels and positions of a program that sums over positions."""
     # Tensor cores that take 64 rows want float32 along the sum; those that take 16 do not mind.
-    rows = 64 if dtype.itemsize == 2 else 32
-    wide = dtype.itemsize == 2 and min(outputs, channels) >= 128  # a larger tile saves more than a second tap
-    BO, BC = min(2 * rows if wide else rows, _power(outputs)), min(64, _power(channels))
+    short, least = dtype.itemsize == 2, min(outputs, channels)
+    if short and least >= 64:  # a larger tile, or fewer parts of sums, saves more than a second tap
+        BO, BC, BP = 128 if least >= 128 else 64, 128 if least >= 512 else 64, 64 if least >= 256 else 32
+        return {"TAPS": 1, "BO": BO, "BC": BC, "BP": BP, "num_warps": 4, "num_stages": 3}
+    BO, BC = min(64 if short else 32, _power(outputs)), min(64, _power(channels))
     narrow = BO * BC <= 256
     return {
-        "TAPS": 1 if wide or taps < 3 else 3, "BO": BO, "BC": BC, "BP": 32 if narrow else 64,
+        "TAPS": 1 if taps < 3 else 3, "BO": BO, "BC": BC, "BP": 32 if narrow else 64,
         "num_warps": 1 if narrow else 2 if BO * BC <= 1024 else 4, "num_stages": 3,
     }  # fmt: skip
 

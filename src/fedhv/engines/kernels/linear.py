@@ -19,6 +19,9 @@ from fedhv.engines.kernels.mapping import alone, mapped
 PARTS, SHORTEST = 1056, 256
 """About how many tiles of 64 × 64 fill an H200 well, and the shortest sum that is worth a part."""
 
+WORTH_COPYING = 256
+"""The number of rows from which on a product is so large that its weights are copied to a better place in memory."""
+
 
 class Linear(torch.autograd.Function):
     """y = x wᵀ + b for every client, differentiable: x is n × rows × C, w is n × O × C, b is n × O."""
@@ -26,7 +29,7 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         """y, n × rows × O."""
-        w = w.to(x.dtype).mT
+        w = _placed(w.to(x.dtype), x.shape[1]).mT
         return torch.bmm(x, w) if b is None else torch.baddbmm(b.to(x.dtype)[:, None], x, w)
 
     @staticmethod
@@ -41,7 +44,7 @@ class Linear(torch.autograd.Function):
         """The gradients of x, w and b, where they need one."""
         x, w = ctx.saved_tensors
         needs_x, needs_w, needs_b = ctx.needs_input_grad
-        dx = torch.bmm(g, w.to(g.dtype)) if needs_x else None
+        dx = torch.bmm(g, _placed(w.to(g.dtype), g.shape[1])) if needs_x else None
         dw = _summed_products(g, x).to(w.dtype) if needs_w else None
         db = g.sum(dim=1, dtype=ctx.bias) if needs_b and ctx.bias is not None else None
         return dx, dw, db
@@ -55,6 +58,23 @@ class Linear(torch.autograd.Function):
             return y.unflatten(1, rows.shape[1:3]), 1
         y, split = mapped(Linear, info.batch_size, in_dims, x, w, b)
         return y.unflatten(0, split), 0
+
+
+def _placed(w: Tensor, rows: int) -> Tensor:
+    """Weights where a product with so many rows is fast."""
+    return aligned(w) if w.device.type == "cuda" and rows >= WORTH_COPYING else w
+
+
+def aligned(w: Tensor) -> Tensor:
+    """Weights (n × O × C) whose rows begin at multiples of 16 bytes; copied if they do not and can.
+
+    A GPU's library has much slower kernels for others. The parameters of a stack begin anywhere.
+    """
+    numbers = 16 // w.itemsize
+    places = w.storage_offset(), *w.stride()[:2]
+    if w.shape[2] % numbers or all(place % numbers == 0 for place in places):
+        return w
+    return w.clone(memory_format=torch.contiguous_format)
 
 
 def _summed_products(g: Tensor, x: Tensor) -> Tensor:

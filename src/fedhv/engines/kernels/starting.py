@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from triton.runtime import driver as triton_driver
 from triton.runtime.errors import OutOfResources
 
 from fedhv.support.errors import FedHVError
+
+_PREPARING = threading.Lock()
+"""Held while Triton builds its driver, which may happen in another thread (see `preparing`)."""
 
 _AHEAD: dict[Hashable, int] = {}
 """How many tiles kernels fetch ahead where fewer than wanted fit."""
@@ -63,9 +67,10 @@ class Chip:
         torch.cuda.set_device(number)
         properties = torch.cuda.get_device_properties(number)
         room = getattr(properties, "shared_memory_per_block_optin", 0) or 232_448
-        target = triton_driver.active.get_current_target()
-        _identify_compiler(target)
-        return cls(number, target, room, triton_driver.active.launcher_cls)
+        with _PREPARING:
+            target = triton_driver.active.get_current_target()
+            _identify_compiler(target)
+            return cls(number, target, room, triton_driver.active.launcher_cls)
 
     # What Triton asks of a driver while it compiles. A forked process must not use CUDA, so there a chip is the driver.
 
