@@ -77,7 +77,13 @@ def main() -> int:
         with Sequential(whole, device) as one, Stacked(whole, device, compiled=False) as many:
             (start, alone), (_, stacked) = model(one), model(many)
             apart = float((alone - stacked).norm() / (alone - start).norm())
-            how = "compiled" if many.compiles else "as a stack" if many.obstacle is None else f"alone: {many.obstacle}"
+            how = (
+                "compiled"
+                if many.training.compiles
+                else "as a stack"
+                if many.obstacle is None
+                else f"alone: {many.obstacle}"
+            )
         print(f"{norm:9}{apart:.1e}   {how}")
         worst = max(worst, apart)
     return int(not worst <= LARGEST)

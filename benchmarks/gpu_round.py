@@ -46,7 +46,7 @@ def measure(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     engine = Stacked(problem, "cuda", precision, compiled=mode == "compiled")
-    engine.most.size = int(most)
+    engine.training.most.size = int(most)
     chosen = setting.method(method)
     if isinstance(chosen, FedHV):
         chosen = make_method(method, setting.methods[method] | {"reference": (3.0,) * len(problem.tasks)})

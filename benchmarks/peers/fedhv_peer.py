@@ -51,7 +51,7 @@ def main() -> None:
     choice = choose_engine(arguments.engine, arguments.device, arguments.precision)
     with choice.make(problem) as engine:
         if arguments.compiled and isinstance(engine, Stacked):
-            engine.compiles = arguments.compiled == "yes"
+            engine.training.compiles = arguments.compiled == "yes"
         state = initial_state(engine, method, plan.seed)
         rounds = simulate(engine, method, plan, state)
 

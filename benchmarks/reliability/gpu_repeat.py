@@ -141,7 +141,7 @@ def check(name: str, precision: str, compiled: bool, lines: list[str]) -> None:
         return
     with Stacked(problem, "cuda", precision, compiled=False) as engine:
         alone = play(engine, setting, jobs[:1], ROUNDS)
-        engine.most.size = 7
+        engine.training.most.size = 7
         portions = play(engine, setting, jobs, ROUNDS)
     with Sequential(problem, "cuda") as engine:
         sequential = play(engine, setting, jobs[:4], ROUNDS)

@@ -134,6 +134,6 @@ def test_a_run_does_not_depend_on_those_it_is_stacked_with_nor_on_portions(probl
         together.setdefault(i, []).append(finished.state.model)
     for i, (method, plan) in enumerate(zip(METHODS, plans, strict=True)):
         pieces = Stacked(problem)
-        pieces.most.size = 3
+        pieces.training.most.size = 3
         assert close(together[i], models(Stacked(problem), method, plan))
         assert close(together[i], models(pieces, method, plan))

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedhv import FSMGDA, FedCMOO, FedHV, LocalTraining, Problem, Uniform, classification, multilabel
 from fedhv.benchmarks.augment import Rotate
-from fedhv.engines import Sequential, Stacked, stacked
+from fedhv.engines import Sequential, Stacked, stacked, stacked_training
 from fedhv.protocol.cohort import sample_cohort
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.requests import Train
@@ -106,16 +106,16 @@ def test_runs_played_together_are_the_runs_played_alone(problem):
 def test_a_stack_in_pieces_is_the_whole_stack(problem):
     plan = Plan(rounds=2, participants=5, local=LOCAL[0])
     whole, pieces = Stacked(problem), Stacked(problem)
-    pieces.most.size = 2
+    pieces.training.most.size = 2
     a, b = (list(simulate(engine, METHODS[0], plan))[-1].state.model for engine in (whole, pieces))
     assert relative(b, a) < 1e-6
 
 
 def test_pieces_of_a_large_stack_need_one_size_to_be_compiled(problem, monkeypatch):
     """Ten trajectories, three at once: 3 + 2 + 3 + 2, filled up, and not 3 + 3 + 3 + 1."""
-    monkeypatch.setattr(stacked, "SCALARS", 3 * Stacked(problem).layout.d + 1)
+    monkeypatch.setattr(stacked_training, "SCALARS", 3 * Stacked(problem).layout.d + 1)
     engine = Stacked(problem)
-    compute, sizes = engine._function, []
+    compute, sizes = engine.steps.function, []
 
     def counted(shape, compiled):
         def run(**inputs):
@@ -124,8 +124,11 @@ def test_pieces_of_a_large_stack_need_one_size_to_be_compiled(problem, monkeypat
 
         return run
 
-    monkeypatch.setattr(engine, "_function", counted)
-    engine.compiles, engine._compiled = True, engine._gradients  # fill up as if every size were compiled
+    monkeypatch.setattr(engine.steps, "function", counted)
+    engine.training.compiles, engine.steps.compiled = (
+        True,
+        engine.steps.gradients,
+    )  # fill up as if every size were compiled
     plan = Plan(rounds=1, participants=5, local=LOCAL[0])
     (finished,) = simulate(engine, FSMGDA(), plan)
     (expected,) = simulate(Sequential(problem), FSMGDA(), plan)
@@ -135,7 +138,7 @@ def test_pieces_of_a_large_stack_need_one_size_to_be_compiled(problem, monkeypat
 
 def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeypatch):
     engine = Stacked(problem)
-    compute, refused = engine._function, []
+    compute, refused = engine.steps.function, []
 
     def short_of_memory(shape, compiled):
         run = compute(shape, compiled)
@@ -148,7 +151,7 @@ def test_memory_that_runs_short_gives_smaller_pieces_and_a_note(problem, monkeyp
 
         return limited
 
-    monkeypatch.setattr(engine, "_function", short_of_memory)
+    monkeypatch.setattr(engine.steps, "function", short_of_memory)
     plan = Plan(rounds=1, participants=6, local=LOCAL[0])
     (finished,) = simulate(engine, METHODS[0], plan)
     (expected,) = simulate(Sequential(problem), METHODS[0], plan)
@@ -248,22 +251,22 @@ def test_a_smaller_stack_is_filled_up_to_a_compiled_size(problem):
     plan = Plan(2, 4, LOCAL[0])
     engine, fresh = Stacked(problem), Stacked(problem)
     # What it would compile, it computes as it is: sizes are what this test is about.
-    engine.compiles, engine._compiled = True, engine._gradients
+    engine.training.compiles, engine.steps.compiled = True, engine.steps.gradients
     (first, *_), (again, *_) = ([*simulate(e, Uniform(), plan)] for e in (engine, fresh))
     torch.testing.assert_close(first.state.model, again.state.model, rtol=0, atol=0)
     fewer = Plan(2, 3, LOCAL[0])
     rounds_of = [[r.state.model for r in simulate(e, Uniform(), fewer)] for e in (engine, fresh)]
     for filled, plain in zip(*rounds_of, strict=True):
         torch.testing.assert_close(filled, plain, rtol=1e-6, atol=1e-7)
-    assert list(engine._sizes.values()) == [{4}]
+    assert list(engine.training.sizes.values()) == [{4}]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_draws_made_ahead_are_the_same_draws(problem, method, monkeypatch):
     plan = Plan(3, 3, LOCAL[0])
     ahead, plain = Stacked(problem), Stacked(problem)
-    ahead.prefetches = True
+    ahead.training.prefetches = True
     for one, other in zip(simulate(ahead, method, plan), simulate(plain, method, plan), strict=True):
         torch.testing.assert_close(one.state.model, other.state.model, rtol=0, atol=0)
-        assert one.number in ahead._inputs.prefetcher.rounds(), "nothing was drawn ahead"
-        assert ahead._inputs.prefetcher.rounds() <= {one.number - 1, one.number}, "old draws are kept"
+        assert one.number in ahead.training.inputs.prefetcher.rounds(), "nothing was drawn ahead"
+        assert ahead.training.inputs.prefetcher.rounds() <= {one.number - 1, one.number}, "old draws are kept"

@@ -216,7 +216,7 @@ def test_what_is_no_fault_of_the_stack_is_raised(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(stack, "_gradients", fail)
+    monkeypatch.setattr(stack.steps, "gradients", fail)
     with pytest.raises(type(error)):
         list(simulate(stack, Uniform(), PLAN))
     assert stack.obstacle is None

@@ -252,7 +252,7 @@ def test_images_in_a_stack_and_traced_for_the_compiler(norm, compiled, monkeypat
     with Sequential(whole) as one, Stacked(whole, compiled=compiled) as many:
         expected, found = (list(simulate(engine, Uniform(local_lr=RATE), plan)) for engine in (one, many))
         assert many.obstacle is None
-        assert many.compiles == compiled
+        assert many.training.compiles == compiled
     torch.testing.assert_close(found[-1].state.model, expected[-1].state.model, **CLOSE)
 
 

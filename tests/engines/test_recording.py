@@ -43,25 +43,25 @@ def test_a_recorded_run_is_the_run_without_recordings():
     problem, plan = everything_random(), Plan(4, 3, LocalTraining(4, 4, 0.1), evaluate_every=2)
     method = FedHV(reference=(9.0, 9.0, 9.0)[: len(problem.tasks)])
     plain, recorded = Stacked(problem), Stacked(problem)
-    recorded._recorder = Recording()
-    recorded.prefetches = True
+    recorded.training.recorder = Recording()
+    recorded.training.prefetches = True
     for one, other in zip(simulate(plain, method, plan), simulate(recorded, method, plan), strict=True):
         assert torch.equal(one.state.model, other.state.model)
         assert one.evaluation == other.evaluation
-    assert recorded._recorder.made == 2, "the steps, and the evaluation"
+    assert recorded.training.recorder.made == 2, "the steps, and the evaluation"
 
 
 def test_two_steps_are_enough_to_warm_up():
     problem, steps = everything_random(), []
     engine = Stacked(problem)
-    engine._recorder = Recording()
-    whole = engine._function
+    engine.training.recorder = Recording()
+    whole = engine.steps.function
 
     def counted(shape, compiled):
         steps.append(shape.minibatches)
         return whole(shape, compiled)
 
-    engine._function = counted
+    engine.steps.function = counted
     list(simulate(engine, Uniform(), Plan(1, 3, LocalTraining(5, 4, 0.1))))
     assert sorted(steps) == [2, 5]
 
@@ -95,14 +95,14 @@ def test_few_shapes_are_recorded():
 def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one():
     problem = everything_random()
     engine = Stacked(problem)
-    engine.prefetches = True
-    drawn, made = engine._inputs.drawn, []
+    engine.training.prefetches = True
+    drawn, made = engine.training.inputs.drawn, []
 
     def counted(places, shape):
         made.append(places[0].cohort.round)
         return drawn(places, shape)
 
-    engine._inputs.drawn = counted
+    engine.training.inputs.drawn = counted
     list(simulate(engine, Uniform(), replace(Plan(3, 3, LocalTraining(2, 4, 0.1)), evaluate_every=0)))
     assert made == [0, 1, 2, 3], "every round once, a round ahead"
 
@@ -113,7 +113,7 @@ def test_reports_as_a_gpu_computes_them_are_the_reports_of_the_host():
     theta = torch.randn(engine.layout.d)
     clients = [0, 3, 1]
     chosen = [problem.clients[k][:7] for k in clients]
-    found = engine._reports.recorded(theta, chosen, engine._recorder)
+    found = engine._reports.recorded(theta, chosen, engine.training.recorder)
     for k, examples, losses in zip(clients, chosen, found, strict=True):
         torch.testing.assert_close(
             losses, engine.client.losses(theta, np.arange(len(examples)), k), rtol=1e-5, atol=1e-6
@@ -172,7 +172,7 @@ def test_steps_with_batchnorm_can_be_recorded(norm):
 
     problem = Problem.from_clients(model, [classification("only", 3)], clients, clients[0], norm=norm)
     engine, reading = Stacked(problem), Reading()
-    whole = engine._function
+    whole = engine.steps.function
 
     def watched(shape, compiled):
         def run(**inputs):
@@ -181,7 +181,7 @@ def test_steps_with_batchnorm_can_be_recorded(norm):
 
         return run
 
-    engine._function = watched
+    engine.steps.function = watched
     list(simulate(engine, Uniform(), Plan(1, 2, LocalTraining(2, 6, 0.1))))
     assert engine.obstacle is None
     assert reading.found == []

@@ -191,8 +191,10 @@ def test_a_streamed_cohort_gives_what_a_whole_one_gives(method, monkeypatch):
 def test_the_stacked_engine_streams_large_cohorts(few, monkeypatch):
     monkeypatch.setattr(parts_module.parts, "__defaults__", (4,))
     engine, sizes = Stacked(few), []
-    compute = engine._compute
-    monkeypatch.setattr(engine, "_compute", lambda stack, shape: sizes.append(len(stack)) or compute(stack, shape))
+    compute = engine.training.compute
+    monkeypatch.setattr(
+        engine.training, "compute", lambda stack, shape: sizes.append(len(stack)) or compute(stack, shape)
+    )
     plan = Plan(rounds=1, participants=10, local=LOCAL)
     start = list(simulate(Sequential(few), Uniform(), plan))
     (found,) = simulate(engine, Uniform(), plan)

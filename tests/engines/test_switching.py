@@ -41,14 +41,14 @@ def quick(monkeypatch):
 
     def engine(rounds=6):
         made = Stacked(everything_random())
-        made.compiles, made.rounds = None, rounds  # as on a GPU
+        made.training.compiles, made.rounds = None, rounds  # as on a GPU
         calls = []
 
         def compiled(*arguments):
             calls.append(len(arguments[0]))
-            return made._gradients(*arguments)
+            return made.steps.gradients(*arguments)
 
-        made._compiled = compiled
+        made.steps.compiled = compiled
         return made, calls
 
     return engine

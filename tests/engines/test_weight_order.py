@@ -100,7 +100,7 @@ def test_runs_are_those_of_the_sequential_engine(method, way):
         with engine:
             *_, last = simulate(engine, method, plan)
             models.append(last.state.model)
-            assert isinstance(engine, Sequential) or (engine._order.changes and engine.obstacle is None)
+            assert isinstance(engine, Sequential) or (engine.steps.order.changes and engine.obstacle is None)
     torch.testing.assert_close(models[1], models[0], rtol=2e-4, atol=2e-5)
 
 
@@ -111,7 +111,7 @@ def test_a_model_that_views_its_weights_has_copies_of_them_or_their_usual_order(
         *_, last = simulate(engine, Uniform(), plan)
         *_, right = simulate(other, Uniform(), plan)
         assert engine.obstacle is None
-        assert engine._order.changes == changes
+        assert engine.steps.order.changes == changes
     torch.testing.assert_close(last.state.model, right.state.model, rtol=2e-4, atol=2e-5)
 
 
@@ -128,22 +128,22 @@ def test_after_a_failure_nothing_is_computed_by_code_for_another_order(monkeypat
     plan = Plan(rounds=2, participants=3, local=LocalTraining(2, 6, 0.05), seed=1)
     engine = Stacked(problem(), compiled=True)
     engine._install(with_stacked_kernels(engine._plain))
-    compute, failed = engine._compute, []
+    compute, failed = engine.training.compute, []
 
     def fails(*arguments):
         found = compute(*arguments)
         if len(failed) < failures:
-            failed.append(engine._order.changes)
+            failed.append(engine.steps.order.changes)
             raise RuntimeError("operation not permitted when stream is capturing")
         return found
 
-    monkeypatch.setattr(engine, "_compute", fails)
+    monkeypatch.setattr(engine.training, "compute", fails)
     with engine, Sequential(problem()) as other:
         *_, last = simulate(engine, Uniform(), plan)
         *_, right = simulate(other, Uniform(), plan)
         assert failed == [True, False][:failures]
         assert engine.obstacle is None
-        assert engine._order.changes == (failures == 2), "where the order was not the reason, it is kept"
+        assert engine.steps.order.changes == (failures == 2), "where the order was not the reason, it is kept"
     torch.testing.assert_close(last.state.model, right.state.model, rtol=2e-4, atol=2e-5)
 
 
@@ -151,18 +151,18 @@ def test_a_later_failure_does_not_bring_back_an_order_that_had_failed(monkeypatc
     quick_compiler(monkeypatch)
     plan = Plan(rounds=3, participants=3, local=LocalTraining(2, 6, 0.05), seed=1)
     engine, orders = with_order(problem(view=operator_view)), []
-    compute = engine._compute
+    compute = engine.training.compute
 
     def fails_compiled(stack, shape):
         found = compute(stack, shape)
-        orders.append(engine._order.changes)
-        if engine.compiles:
+        orders.append(engine.steps.order.changes)
+        if engine.training.compiles:
             raise RuntimeError("no compiler")
         return found
 
-    monkeypatch.setattr(engine, "_compute", fails_compiled)
+    monkeypatch.setattr(engine.training, "compute", fails_compiled)
     with engine:
         for finished in simulate(engine, Uniform(), plan):
-            engine.compiles = finished.number == 1
+            engine.training.compiles = finished.number == 1
     assert orders == [False] * 4, "the second round twice"
     assert engine.notes == ["The stack is computed without compilation, which failed: no compiler."]

@@ -76,7 +76,7 @@ def test_one_client_that_does_not_fit_into_memory_is_an_error(quadratic_problem,
         def __call__(self, *_):
             raise torch.cuda.OutOfMemoryError("full")
 
-    monkeypatch.setattr(engine, "_recorder", Full())
+    monkeypatch.setattr(engine.training, "recorder", Full())
     local = LocalTraining(steps=2, batch_size=2, learning_rate=0.1)
     cohort = sample_cohort(0, 0, len(quadratic_problem.clients), 2, local)
     with pytest.raises(FedHVError, match="does not fit into the GPU's memory"):

@@ -111,7 +111,7 @@ class Worker:
                 ) from None
             self._engine = INNER[orders.inner](loaded, orders.device, orders.precision)
             if isinstance(self._engine, Stacked):
-                self._engine.prefetches = False  # which clients of the next cohort come here is not known
+                self._engine.training.prefetches = False  # which clients of the next cohort come here is not known
             return machine()
 
         return _answered(started, "The start of a worker")
