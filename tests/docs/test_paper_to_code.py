@@ -12,7 +12,7 @@ PAGE = pages.ROOT / "docs" / "explanation" / "paper-to-code.md"
 KINDS = "Equation|Theorem|Lemma|Proposition|Corollary|Definition|Assumption|Remark|Table|Figure"
 # The paper is not in the repository. These are its printed numbers.
 NUMBERS = {
-    "Equation": [str(n) for n in range(1, 104)],
+    "Equation": [str(n) for n in range(1, 103)],
     "Table": [str(n) for n in range(1, 14)],
     "Figure": [str(n) for n in range(1, 21)],
     "Theorem": ["4.1", "A.15", "A.22"],

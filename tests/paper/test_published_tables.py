@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedhv.benchmarks.celeba5 import GROUPS
 from fedhv.paper import published
 from fedhv.paper.comparison import paper_ranks
 from fedhv.paper.experiments import ABLATED, SWEEPS, TWO_TASKS
@@ -41,6 +42,22 @@ def test_every_table_is_there_under_its_printed_number():
     numbers = {name: f"Table {number}" for number, name in enumerate(printed, start=1) if name is not None}
     assert published.names() == sorted(numbers)
     assert {name: published.table(name)["label"] for name in numbers} == numbers
+
+
+# Table 2, as it is printed.
+ATTRIBUTE_GROUPS = {
+    "T1": "5-o'Clock Shadow, Blond Hair, Bags Under Eyes, Eyeglasses, Mustache, Wavy Hair, Oval Face, Rosy Cheeks",
+    "T2": "Arched Eyebrows, Black Hair, Big Nose, Blurry, Goatee, Straight Hair, Pale Skin, Wearing Earrings",
+    "T3": "Attractive, Brown Hair, Bushy Eyebrows, Double Chin, Mouth Slightly Open, Receding Hairline, Wearing Hat, "
+    "Young",
+    "T4": "Bald, Big Lips, Chubby, Heavy Makeup, High Cheekbones, Male, Sideburns, Smiling",
+    "T5": "Bangs, Gray Hair, Narrow Eyes, No Beard, Pointy Nose, Wearing Lipstick, Wearing Necklace, Wearing Necktie",
+}
+
+
+def test_the_groups_of_celeba5_are_those_of_the_papers_table():
+    printed = {task: names.replace("-o'", "_o_").replace(" ", "_") for task, names in ATTRIBUTE_GROUPS.items()}
+    assert {task: ",_".join(group) for task, group in GROUPS.items()} == printed
 
 
 @pytest.mark.parametrize("name", ["main-results", "loss-hv-results"])

@@ -1,4 +1,4 @@
-"""The paper's numbers: `paper/*.toml`, one file for every table, with the digits as they are printed."""
+"""The paper's numbers: `published_tables/*.toml`, one file for every table, with the digits as they are printed."""
 
 from __future__ import annotations
 
