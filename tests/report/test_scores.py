@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 
 import pytest
@@ -36,6 +37,11 @@ def test_changes_have_the_sign_of_the_metrics_direction():
 def test_ranks_are_means_over_tasks_and_equal_scores_share_theirs():
     found = mean_ranks({"a": scored(0.9, 1.0), "b": scored(0.8, 2.0), "c": scored(0.8, 0.5)})
     assert found == {"a": (1 + 2) / 2, "b": (2.5 + 3) / 2, "c": (2.5 + 1) / 2}
+
+
+def test_a_score_that_is_not_defined_has_the_last_rank():
+    found = mean_ranks({"a": scored(0.9, 1.0), "b": scored(math.nan, 2.0), "c": scored(0.8, math.nan)})
+    assert found == {"a": (1 + 1) / 2, "b": (3 + 2) / 2, "c": (2 + 3) / 2}
 
 
 @pytest.fixture(scope="module")

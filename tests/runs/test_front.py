@@ -2,10 +2,12 @@
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
 from mixed import CHANGES, mixed
+from report.studies import write_run
 
 from fedhv import Front, InputError, front, read_run
 from fedhv.methods.rules.fixed import Fixed
@@ -95,6 +97,30 @@ def test_a_front_over_many_tasks_with_different_metrics_is_drawn_in_test_losses(
 
 def points(*scores: tuple[float, float]) -> tuple[FrontPoint, ...]:
     return tuple(FrontPoint(i, 0, "", s, (1.0, 1.0), None, (0.5, 0.5)) for i, s in enumerate(scores))
+
+
+def undefined() -> Front:
+    """Two fronts over two tasks with metrics; one point of the second has no score of the first task."""
+    one, other = (
+        MethodFront(name, name, "knob", points(*scores), {"loss": {0: 1.0}})
+        for name, scores in (("one", [(0.9, 2.0), (0.8, 1.0)]), ("other", [(math.nan, 3.0), (0.7, 0.5)]))
+    )
+    return Front(
+        "s", ("a", "b"), 1, (0,), {"loss": 3.0}, (one, other), None, (Judged("roc_auc"), Judged("rmse", False))
+    )
+
+
+def test_a_score_that_is_not_defined_is_the_worst_and_not_the_best():
+    told = {(each["space"], each["method"], each["by"]): each["dominated"] for each in undefined().dominated()}
+    assert (told["score", "other", "one"], told["score", "one", "other"]) == (1, 0)
+    assert [row[4:6] for row in front_rows(undefined())] == [("0.9", "1"), ("0.7", "0.5")]
+
+
+def test_a_front_with_a_score_that_is_not_defined_is_on_the_page(tmp_path):
+    write_run(tmp_path / "r")
+    undefined().write(tmp_path, figures=False)
+    (on_page,) = payload(read_study([tmp_path]))["fronts"]
+    assert [point["scores"] for point in on_page["methods"][1]["points"]] == [[None, 3.0], [0.7, 0.5]]
 
 
 def test_domination_is_counted_between_mean_points():

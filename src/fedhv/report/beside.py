@@ -62,7 +62,7 @@ def _method(found: Mapping[str, Any], m: int) -> dict[str, Any]:
         {
             "value": each.get("value"),
             "seed": int(each["seed"]),
-            "scores": _numbers(each["scores"], m),
+            "scores": _scores(each["scores"], m),
             "losses": _numbers(each["losses"], m),
         }
         for each in found["points"]
@@ -85,6 +85,14 @@ def _difference(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _interval(found: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: _number(found.get(key)) for key in ("mean", "low", "high")}
+
+
+def _scores(values: Any, count: int) -> list[float | None]:
+    """One number per task; None where a task's metric is not defined for a run."""
+    found = [None if value is None else _numbers([value], 1)[0] for value in values]
+    if len(found) != count:
+        raise ValueError("scores are missing")
+    return found
 
 
 def _numbers(values: Any, count: int) -> list[float]:

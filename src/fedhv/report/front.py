@@ -149,10 +149,11 @@ class Front:
     def dominated(self) -> list[dict[str, Any]]:
         """Which mean points of a method have a better mean point in another method's front, by space."""
         found = []
-        signs = np.array([each.sign for each in self.mains])
         for space in (SCORE, LOSS):
             at = {
-                each.label: [signs * scores if space == SCORE else losses for _, scores, losses in each.means()]
+                each.label: [
+                    as_costs(scores, self.mains) if space == SCORE else losses for _, scores, losses in each.means()
+                ]
                 for each in self.methods
             }
             for one, other in itertools.permutations(self.methods, 2):
@@ -193,6 +194,12 @@ class Front:
         from fedhv.report.front_files import draw_front
 
         return draw_front(self, stem)
+
+
+def as_costs(scores: Any, mains: Sequence[Judged]) -> np.ndarray:
+    """Scores with the signs that make smaller values better; one that is not defined is the worst."""
+    found: np.ndarray = np.asarray(scores, dtype=float) * [main.sign for main in mains]
+    return np.where(np.isnan(found), np.inf, found)
 
 
 def dominates(q: np.ndarray, p: np.ndarray) -> bool:

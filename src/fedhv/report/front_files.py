@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedhv.report.front import SCORE, Front, seed_interval
+from fedhv.report.front import SCORE, Front, Judged, seed_interval
 from fedhv.support.files import write_atomic
 from fedhv.support.jsonfile import write_object
 from fedhv.support.statistics import Spread
@@ -125,11 +126,15 @@ def front_rows(front: Front) -> list[tuple[str, ...]]:
         kept = sum(point.nondominated for point in each.points)
         volumes = [Spread.of(list(each.hypervolume[space].values())).text(4) for space in front.spaces]
         count = len(each.points) // len(front.seeds)
-        best = [
-            f"{(max if main.higher else min)(float(scores[i]) for _, scores, _ in each.means()):.4g}"
-            for i, main in enumerate(() if front.by_accuracy else front.mains[:MOST_TASKS])
-        ]
+        judged = () if front.by_accuracy else front.mains[:MOST_TASKS]
+        best = [_best([float(scores[i]) for _, scores, _ in each.means()], main) for i, main in enumerate(judged)]
         rows.append(
             (each.label, each.over or "one point", str(count), f"{kept / len(front.seeds):.1f}", *best, *volumes)
         )
     return rows
+
+
+def _best(scores: Sequence[float], main: Judged) -> str:
+    """The best of some scores as text; those that are not defined do not count."""
+    defined = [score for score in scores if not math.isnan(score)]
+    return f"{(max if main.higher else min)(defined):.4g}" if defined else "–"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedhv.protocol.evaluation import ACCURACY
-from fedhv.report.front import LOSS, SCORE, Front, FrontPoint, Judged, MethodFront
+from fedhv.report.front import LOSS, SCORE, Front, FrontPoint, Judged, MethodFront, as_costs
 from fedhv.runs.fronts import FrontMethod
 from fedhv.runs.record import Run
 from fedhv.support.errors import InputError
@@ -62,7 +62,7 @@ def _method_front(
     for seed in seeds:
         own = [point for point in points if point.seed == seed]
         losses = np.array([point.losses for point in own])
-        kept = package.is_nondominated(_smaller_is_better(own, mains), keep_weakly=True)
+        kept = package.is_nondominated(as_costs([point.scores for point in own], mains), keep_weakly=True)
         marked += [(point, bool(keep)) for point, keep in zip(own, kept, strict=True)]
         m = len(mains)
         if by_accuracy:
@@ -72,12 +72,6 @@ def _method_front(
     flags = {id(point): keep for point, keep in marked}
     shown = tuple(replace(point, nondominated=flags[id(point)]) for point in points)
     return MethodFront(each.label, each.method.label, each.over, shown, volumes, _attainment(points, mains, package))
-
-
-def _smaller_is_better(points: Sequence[FrontPoint], mains: Sequence[Judged]) -> np.ndarray:
-    """The scores of points with the signs that moocore expects; one that is not defined is the worst."""
-    found: np.ndarray = np.array([point.scores for point in points]) * [main.sign for main in mains]
-    return np.where(np.isnan(found), np.inf, found)
 
 
 def _point(value: Any, run: Run, folder: Path, mains: Sequence[Judged]) -> FrontPoint:
@@ -103,5 +97,5 @@ def _attainment(points: Sequence[FrontPoint], mains: Sequence[Judged], package: 
     if len(mains) != 2 or len({repr(point.value) for point in points}) < 2:
         return ()
     seeds = np.array([point.seed for point in points])
-    surface = package.eaf(_smaller_is_better(points, mains), sets=seeds, percentiles=[50])
+    surface = package.eaf(as_costs([point.scores for point in points], mains), sets=seeds, percentiles=[50])
     return tuple((mains[0].sign * float(x), mains[1].sign * float(y)) for x, y, _ in surface)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
-from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.evaluation import Evaluation, MainScore
 from fedhv.runs.defaults import BASELINES
 
 K = TypeVar("K", bound=Hashable)
@@ -48,14 +48,22 @@ def worst_change(evaluation: Evaluation, baseline: Evaluation) -> float | None:
 
 
 def mean_ranks(evaluations: Mapping[K, Evaluation]) -> dict[K, float]:
-    """For every method the mean over tasks of its rank, 1 for the best; equal scores share their mean rank."""
+    """For every method the mean over tasks of its rank, 1 for the best; equal scores share their mean rank.
+
+    A score that is not defined is the worst.
+    """
     total = dict.fromkeys(evaluations, 0.0)
     m = min((len(each.tasks) for each in evaluations.values()), default=0)
     for i in range(m):
-        scores = {key: each.tasks[i].main for key, each in evaluations.items()}
-        badness = {key: -main.value if main.higher else main.value for key, main in scores.items()}
+        badness = {key: _badness(each.tasks[i].main) for key, each in evaluations.items()}
         for key, mine in badness.items():
             better = sum(other < mine for other in badness.values())
             equal = sum(other == mine for other in badness.values())
             total[key] += better + (equal + 1) / 2
     return {key: value / m for key, value in total.items()} if m else {}
+
+
+def _badness(main: MainScore) -> float:
+    """A score such that smaller is better."""
+    value = -main.value if main.higher else main.value
+    return math.inf if math.isnan(value) else value

@@ -17,7 +17,9 @@ function showFronts(data, setting, changed) {
   if (!frontsOff.has(front.setting)) frontsOff.set(front.setting, new Set());
   const off = frontsOff.get(front.setting);
   chips(byId("front-methods"), front.methods.map((each) => ({ key: each.label, label: each.label, style: each.style })), off, changed);
-  const methods = front.methods.filter((each) => !off.has(each.label));
+  // A metric may be undefined for a run: such a point has no place.
+  const drawn = (each) => ({ ...each, points: each.points.filter((point) => two.every((task) => point[kind][task] !== null)) });
+  const methods = front.methods.filter((each) => !off.has(each.label)).map(drawn).filter((each) => each.points.length);
   const higher = two.map((task) => kind === "scores" && front.metrics[task].higher);
   const units = two.map((task) => (kind === "losses" ? "test loss" : front.metrics[task].name === "accuracy" ? "accuracy, %" : `${front.metrics[task].name} ${front.metrics[task].higher ? "↑" : "↓"}`));
   frontChart.draw({ methods, kind, two, names: front.tasks, higher, units, empty: !methods.length });
