@@ -12,7 +12,7 @@ from report.studies import write_study
 from report.test_beside import HEADS, front
 from report.test_taking_part import change
 
-from browser.test_page_in_browser import marks, saved, write_page
+from browser.test_page_in_browser import address_of, marks, saved, write_page
 
 SERIOUS = ("serious", "critical")
 
@@ -64,6 +64,16 @@ def test_fronts_are_drawn_beside_each_other_with_their_intervals(shown):
     name, content = saved(page, page.get_by_role("button", name="Save Fronts of methods as SVG").click)
     assert name == "fronts-of-methods.svg"
     assert b"fedhv" in content
+
+
+def test_choices_in_fronts_and_beside_the_paper_are_in_the_address(shown):
+    page = shown.page
+    page.select_option("#front-kind", "losses")
+    page.select_option("#paper-contest", "digits")
+    shown.open(address_of(page))
+    assert page.input_value("#front-kind") == "losses"
+    assert "not told apart" in page.inner_text("#front-pairs")
+    assert page.input_value("#paper-contest") == "digits"
 
 
 def test_our_numbers_beside_the_papers_say_whether_intervals_agree(shown):

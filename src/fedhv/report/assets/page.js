@@ -60,7 +60,12 @@ function drawAll() {
 
 function redrawRuns() {
   showRuns(data, redrawRuns);
-  if (currentSetting()) writeState(choiceOf(currentSetting()), firstChoices.get(currentSetting().name));
+  remember();
+}
+
+function remember() {
+  const setting = currentSetting();
+  if (setting) writeState(choiceOf(setting), firstChoices.get(setting.name));
 }
 
 function isDark() {
@@ -84,13 +89,17 @@ function drawFronts() {
 // Only the first screen follows the slider; everything else stays as it is.
 function drawRound() {
   showOverview(data, currentSetting(), choiceOf(currentSetting()));
-  writeState(choiceOf(currentSetting()), firstChoices.get(currentSetting().name));
+  remember();
 }
 
 function listen() {
   for (const id of ["metric", "task", "against", "view", "group", "log", "calibration", "compilation", "balance-method", "balance-log"]) byId(id).addEventListener("change", draw);
-  for (const id of ["front-kind", "front-x", "front-y"]) byId(id).addEventListener("change", drawFronts);
-  for (const id of ["paper-table", "paper-contest"]) byId(id).addEventListener("change", () => showPaper(data));
+  for (const [ids, show] of [[["front-kind", "front-x", "front-y"], drawFronts], [["paper-table", "paper-contest"], () => showPaper(data)]]) {
+    for (const id of ids) byId(id).addEventListener("change", () => {
+      show();
+      remember();
+    });
+  }
   for (const id of ["trade-kind", "trade-view", "trade-x", "trade-y"]) byId(id).addEventListener("change", drawRound);
   byId("trade-round").addEventListener("input", drawRound);
   byId("trade-play").addEventListener("click", () => playRounds(drawRound));

@@ -2,7 +2,8 @@
 
 const REMEMBERED = [
   "setting", "metric", "task", "against", "view", "group", "smooth", "log", "calibration", "compilation", "trade-kind", "trade-x", "trade-y", "trade-view", "trade-round",
-  "balance-method", "balance-log", "tables-scope", "run-search", "run-group", "front-x", "front-y",
+  "balance-method", "balance-log", "tables-scope", "run-search", "run-group", "front-kind", "front-x", "front-y",
+  "paper-table", "paper-contest",
 ];
 const wanted = readState(location.hash);
 
