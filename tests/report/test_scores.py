@@ -91,6 +91,8 @@ def test_reports_have_them_in_every_format(study, tmp_path):
     assert "roc\\_auc $\\uparrow$" in (folder / "main-metrics.tex").read_text()
     assert "rmse ↓" in (folder / "main-metrics.md").read_text()
     assert "worst" in (folder / "relative.csv").read_text().lower()
+    unknown = {path.name for path in folder.glob("*.tex") if not path.read_text().isascii()}
+    assert unknown == set(), "LaTeX has no Δ without its command"
     over = [[cell.plain for cell in row] for row in found["over-clients"].rows]
     assert {row[3] for row in over} == {"FedHV", "Uniform", "single-task", "local"}
 

@@ -9,7 +9,8 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$", "–": "--",
-    "…": r"\dots{}", "α": r"$\alpha$", "η": r"$\eta$", "ρ": r"$\rho$", "δ": r"$\delta$", "ℓ": r"$\ell$", "⁶": "$^6$",
+    "…": r"\dots{}", "†": r"$\dagger$", "α": r"$\alpha$", "η": r"$\eta$", "ρ": r"$\rho$", "δ": r"$\delta$",
+    "Δ": r"$\Delta$", "ℓ": r"$\ell$", "⁶": "$^6$",
 }  # fmt: skip
 _SYMBOLS = {
     "B_rep": r"$B_{\mathrm{rep}}$", "η_g": r"$\eta_g$", "η_ℓ": r"$\eta_\ell$", "ρ_clip": r"$\rho_{\mathrm{clip}}$",
