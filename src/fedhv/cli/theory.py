@@ -11,7 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fedhv.cli.options import DataOption, DeviceOption, Json, output_console, print_json
+from fedhv.cli.options import DataOption, DeviceOption, Json, names, output_console, print_json
 from fedhv.support.bars import counts
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import write_object
@@ -73,10 +73,17 @@ def diagnose(
 
     if every is not None and not replay:
         raise InputError("--every needs --replay: a run's folder has only its newest two checkpoints.")
-    names = [name.strip() for name in checkpoints.split(",") if name.strip()]
     with counts(quiet or as_json) as bar:
         advance = partial(bar.update, "replaying" if replay else "measuring")
-        found = find(run, checkpoints=names, replayed=replay, every=every, data=data, device=device, progress=advance)
+        found = find(
+            run,
+            checkpoints=names(checkpoints),
+            replayed=replay,
+            every=every,
+            data=data,
+            device=device,
+            progress=advance,
+        )
     target = folder_for(out or run / "diagnosis")
     write_table(target / "rounds.csv", found.margins)
     write_table(target / "models.csv", found.model_rows())

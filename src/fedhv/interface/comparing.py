@@ -12,12 +12,13 @@ from fedhv.interface.checks import changes_of, check_applied, check_distinct, ch
 from fedhv.interface.documented import shares_arguments
 from fedhv.interface.single import run
 from fedhv.interface.surroundings import study_folder, warn_of_scales, watched, with_problem
-from fedhv.methods import METHODS, FedHV, Method
-from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.methods import METHODS, Method
+from fedhv.methods.base import takes_reference
 from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.runs.back import check_resume_from
 from fedhv.runs.baselines.methods import check_baselines
+from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.executors import check_executor
@@ -112,7 +113,6 @@ def compare(
         raise InputError("None of the methods takes a reference. Leave out --reference.")
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         warn_of_scales(problem, given, None if observer is None else watch)
-        lacking = [method for method in chosen if needs_reference(method)]
         study = partial(
             run_study,
             setting,
@@ -120,7 +120,7 @@ def compare(
             chosen if local_lrs is None else at_rates(chosen, local_lrs),
             seeds,
             folder,
-            rates=next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None),
+            rates=calibrated_with(chosen),
             own=isinstance(what, Problem),
             given=given,
             jobs=jobs,

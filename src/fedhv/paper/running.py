@@ -15,13 +15,13 @@ from fedhv.paper.found import Found, read_states
 from fedhv.paper.plan import REFERENCES, PlannedRun, ReproductionPlan, StudyVariant
 from fedhv.runs.config import load_setting
 from fedhv.runs.defaults import EXECUTORS
+from fedhv.runs.executors import check_executor
 from fedhv.runs.reference import Reference, read_reference
 from fedhv.runs.resolve import named_source
 from fedhv.runs.study import StudyFailed
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.files import make_folder
-from fedhv.support.ray.connection import check_ray
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.reference not in REFERENCES:
             raise unknown("reference", self.reference, REFERENCES)
-        if self.executor not in EXECUTORS:
-            raise unknown("executor", self.executor, EXECUTORS)
-        if self.executor == "ray":
-            check_ray("--executor ray")
-        if self.jobs is not None and self.jobs < 1:
-            raise InputError(f"`jobs` should be at least 1. Found {self.jobs}.")
+        check_executor(self.executor, self.jobs, own=False)
 
 
 def calibrations(plan: ReproductionPlan, found: Sequence[Found], options: Options) -> list[str]:

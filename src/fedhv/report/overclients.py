@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedhv.protocol.evaluation import ACCURACY, OverClients
 from fedhv.simulation.record import Round
 from fedhv.support.numbers import is_number
 
@@ -42,12 +42,8 @@ def _of_accuracies(validation: Mapping[str, Any], tasks: Sequence[str]) -> list[
         return []
     made = []
     for i, task in enumerate(tasks):
-        values = sorted(float(row[i]) for row in rows if len(row) > i and is_number(row[i]) and math.isfinite(row[i]))
+        values = [float(row[i]) for row in rows if len(row) > i and is_number(row[i]) and math.isfinite(row[i])]
         if values:
-            worst = values[: math.ceil(len(values) / 10)]
-            made.append({
-                "task": task, "score": "accuracy", "clients": len(values), "mean": statistics.fmean(values),
-                "worst_decile": statistics.fmean(worst),
-                "deviation": statistics.stdev(values) if len(values) > 1 else None,
-            })  # fmt: skip
+            over = OverClients.of(task, ACCURACY, False, values)
+            made.append({key: getattr(over, key) for key in ("task", "score", "clients", *KEYS)})
     return made

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
 from fedhv.support.statistics import Paired
+from fedhv.support.wording import joined
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,8 +72,8 @@ def verdict(values: Mapping[str, Mapping[int, float]], higher: bool) -> str:
     if not others:
         return f"{first} is best"
     if behind:
-        return f"{first} has the best mean, but is behind {_and(behind)} on the seeds that they share"
-    return f"{first} is level with {_and(others)}"
+        return f"{first} has the best mean, but is behind {joined(behind)} on the seeds that they share"
+    return f"{first} is level with {joined(others)}"
 
 
 def decides(values: Mapping[K, Mapping[int, float]]) -> bool:
@@ -84,10 +85,6 @@ def decides(values: Mapping[K, Mapping[int, float]]) -> bool:
 def ahead(difference: Paired | None, higher: bool) -> bool:
     """Whether the first of a pair is better: the interval excludes 0 in its favour."""
     return difference is not None and (difference.low > 0 if higher else difference.high < 0)
-
-
-def _and(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])}{' and ' if names[1:] else ''}{names[-1]}"
 
 
 def _mean(runs: Mapping[int, float]) -> float:

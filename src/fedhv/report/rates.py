@@ -12,6 +12,7 @@ from fedhv.report.variants import tuned_methods, value_text
 from fedhv.runs.record import Run
 from fedhv.runs.summary import RATES
 from fedhv.support.numbers import is_number
+from fedhv.support.wording import joined
 
 HEADING = "η_g/η_ℓ"
 """Server and local learning rate, as the paper orders them."""
@@ -53,7 +54,7 @@ def rates_sentence(rates: Mapping[str, str], untuned: Sequence[str] = (), settin
             f"Learning rates {HEADING} differ{where}: {each}. A difference between methods may be one of their rates."
         )
     if untuned:
-        said.append(f"{_and(untuned)} {'has' if len(untuned) == 1 else 'have'} no tuned rates{where or ' here'}.")
+        said.append(f"{joined(untuned)} {'has' if len(untuned) == 1 else 'have'} no tuned rates{where or ' here'}.")
     return " ".join(said)
 
 
@@ -82,7 +83,7 @@ def study_sentence(study: StudyData) -> str:
     unequal = [setting_title(setting.name) for setting in study.settings if _rates_of_setting(setting)]
     said = []
     if unequal:
-        where = "every setting" if len(unequal) == len(study.settings) else _and(unequal)
+        where = "every setting" if len(unequal) == len(study.settings) else joined(unequal)
         said.append(
             f"Learning rates {HEADING} differ between methods in {where} (see the table of learning rates). "
             "A difference between methods may be one of their rates."
@@ -113,7 +114,3 @@ def every_rate(study: StudyData) -> str:
         return ""
     pairs = {group_rates(group) for setting in study.settings for group in setting.groups if group.counted}
     return f"Learning rates {HEADING}: {pairs.pop()} for every method." if len(pairs) == 1 else ""
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

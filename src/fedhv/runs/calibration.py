@@ -9,6 +9,7 @@ from typing import Any
 
 from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method, Uniform
+from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.runs.config import Setting, as_shipped, override_setting
 from fedhv.runs.folder import check_folder
@@ -88,6 +89,12 @@ def _refuse_ignored_changes(setting: Setting) -> None:
             f"no effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
             "reference with --reference."
         )
+
+
+def calibrated_with(methods: Sequence[Method]) -> Method | None:
+    """The method whose learning rates a shared calibration has; FedHV if several need a reference, else the first."""
+    lacking = [method for method in methods if needs_reference(method)]
+    return next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None)
 
 
 Rule = tuple[Any, ...]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedhv.methods import FedHV, Method
-from fedhv.methods.base import needs_reference
+from fedhv.methods import Method
 from fedhv.problem.problem import Problem
+from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
 from fedhv.runs.study import StudyFailed
@@ -124,8 +124,7 @@ def halve(
     ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every))
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
-    lacking = [method for method in methods if needs_reference(method)]
-    rates = next((method for method in lacking if method.label == FedHV.name), lacking[0] if lacking else None)
+    rates = calibrated_with(methods)
     for rung, (count, rounds) in enumerate(ladder):
         left = [best(own, count) for own in left]
         observer.message(

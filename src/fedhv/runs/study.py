@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedhv.engines import Choice, choose_engine
-from fedhv.methods import FedHV, Method
+from fedhv.methods import Method
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
 from fedhv.runs.baselines.methods import baseline_method
-from fedhv.runs.calibration import calibrated_under, check_calibration, find_reference
+from fedhv.runs.calibration import calibrated_under, calibrated_with, check_calibration, find_reference
 from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
@@ -124,14 +124,13 @@ def run_study(
     if finished:
         observer.message(f"{finished} of {len(every)} runs are read from {folder}.")
     observer = Announcing(observer, str(choice) if choice.announce else "")
-    lacking = [each.method for each in variants if needs_reference(each.method)]
+    whose = calibrated_with([each.method for each in variants])
     frozen = given
-    if lacking:
+    if whose is not None:
         if given is None:
             calibrated_under(setting, problem, data)
         make_folder(folder)
-        whose = rates or next((method for method in lacking if method.label == FedHV.name), lacking[0])
-        frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
+        frozen = _shared_reference(setting, rates or whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
     study: list[StudyRun | BaselineRun] = [
         # A method that brings its own reference keeps it, unless the user gave one for all.
