@@ -12,6 +12,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from drawing import PAPERS, Paper
 
 from fedhv.report.palette import METHOD_STYLES
 
@@ -21,8 +22,6 @@ TITLES = {"fedhv": "FedHV", "fedcmoo": "FedCMOO", "fsmgda": "FSMGDA", "uniform":
 TASKS = ("clear", "faint")
 GAP = 7
 """Percentage points between two labels."""
-PAPERS = {"light": ("#ffffff", "#1b1f24", "#57606a"), "dark": ("#0d1117", "#e8eaed", "#a3abb5")}
-"""Ground, ink, and lines, as in `readme.py`."""
 
 
 def history(method: str) -> list[dict]:
@@ -38,11 +37,11 @@ def accuracies(records: list[dict], task: int) -> tuple[list[int], list[float]]:
 
 def main() -> None:
     """Draw both."""
-    for name, colours in PAPERS.items():
-        draw(name, *colours)
+    for paper in PAPERS:
+        draw(paper)
 
 
-def draw(name: str, ground: str, ink: str, quiet: str) -> None:
+def draw(paper: Paper) -> None:
     """The figure in the colours of a page."""
     plt.rcParams.update(
         {
@@ -52,14 +51,14 @@ def draw(name: str, ground: str, ink: str, quiet: str) -> None:
             "axes.spines.right": False,
             "axes.grid": True,
             "grid.alpha": 0.25,
-            "grid.color": quiet,
-            "axes.edgecolor": quiet,
-            "axes.labelcolor": ink,
-            "text.color": ink,
-            "xtick.color": quiet,
-            "ytick.color": quiet,
-            "axes.facecolor": ground,
-            "savefig.facecolor": ground,
+            "grid.color": paper.quiet,
+            "axes.edgecolor": paper.quiet,
+            "axes.labelcolor": paper.ink,
+            "text.color": paper.ink,
+            "xtick.color": paper.quiet,
+            "ytick.color": paper.quiet,
+            "axes.facecolor": paper.ground,
+            "savefig.facecolor": paper.ground,
         }
     )
     figure, (uniform, fedhv, worst) = plt.subplots(1, 3, figsize=(10.2, 3.1), sharey=True, layout="constrained")
@@ -93,7 +92,7 @@ def draw(name: str, ground: str, ink: str, quiet: str) -> None:
         axes.set_xlim(0, 98)
         axes.set_ylim(0, 100)
         axes.set_xticks([0, 20, 40, 60])
-    figure.savefig(HERE / f"effect-{name}.svg", metadata={"Date": None})
+    figure.savefig(HERE / f"effect-{paper.name}.svg", metadata={"Date": None})
     plt.close(figure)
 
 

@@ -4,7 +4,8 @@
 
 The curves, trade-offs, weights, slacks, costs and ablations are those of CIFAR10–MNIST-B, the radar is CelebA5-B's, and
 labels and examples are the embedded digits'. Needs matplotlib and Pillow. `page.py` makes the pictures of the page,
-`readme.py` those of the README, `engines.py` and `reference.py` those of the engines and the moving reference.
+`readme.py` those of the README, `effect.py` the tutorial's figure, `engines.py` and `reference.py` those of the engines
+and the moving reference, `architecture.py` that of the rooms.
 """
 
 from __future__ import annotations
