@@ -177,7 +177,8 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Workload | Non
 
 
 def _work(problem: Problem, plan: Workload) -> int:
-    """Parameters × examples of a client in a round."""
+    """Parameters × examples of a client in a round; in epochs, of a client of the mean size."""
     with torch.random.fork_rng(devices=[]):
         d = sum(parameter.numel() for parameter in problem.model().parameters())
-    return d * plan.local.steps * plan.local.batch_size
+    examples = int(problem.clients.sizes.mean())
+    return d * plan.local.steps_of(examples) * plan.local.batch_size
