@@ -189,7 +189,7 @@ def test_a_stack_is_screened_as_single_replies_are():
 def test_counts_that_were_not_asked_for_are_refused():
     complete = replace(LAYOUT, partial=False)
     said = Screening().objection(Train(torch.zeros(4), report="all"), complete, REPLIES[0])
-    assert said == "a labels that was not asked for"
+    assert said == "'labels', which was not asked for"
 
 
 def test_protected_reports_say_only_whether_there_are_labels():

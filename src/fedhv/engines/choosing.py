@@ -18,6 +18,7 @@ from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.pool import can_fork
 from fedhv.support.ray.connection import check_address, check_ray
+from fedhv.support.wording import counted
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training. Below this, sending the work costs more than the work."""
@@ -157,7 +158,7 @@ def why_not_stacked(problem: Problem, device: torch.device, precision: str) -> s
 def _fastest(device: torch.device, problem: Problem | None, plan: Workload | None) -> tuple[str, str]:
     """The engine for a device, a model and a cohort, and why."""
     cohort = None if plan is None else plan.participants
-    clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
+    clients = "" if cohort is None else f", {counted(cohort, 'client')} a round"
     if device.type == "cuda":
         return "stacked", f"a GPU{clients}"
     if device.type == "mps":
