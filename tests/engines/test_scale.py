@@ -102,7 +102,7 @@ def test_a_round_allocates_and_looks_up_the_same_whatever_the_population(few, ma
     assert costs[1] < 1.1 * costs[0] + 20_000
 
 
-def test_workers_get_only_what_their_client_needs(many, monkeypatch):
+def test_workers_get_only_what_their_client_needs(many):
     """What is sent does not grow with the population or with the cohort."""
     sizes = {}
     for participants in (2, 40):

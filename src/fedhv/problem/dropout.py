@@ -242,7 +242,6 @@ def _rrelu(
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    inplace: bool = False,
 ) -> Tensor:
     """Negative elements times a random slope."""
     if not training:
