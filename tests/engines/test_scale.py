@@ -160,7 +160,7 @@ def test_at_most_one_update_is_held_beside_the_sum(few):
     assert replies.reports.shape == (500, 2)
 
 
-def test_a_large_cohort_is_split_into_parts_of_one_size(few):
+def test_a_large_cohort_is_split_into_parts_of_one_size():
     cohort = sample_cohort(0, 0, MILLION, 10_000, LOCAL)
     pieces = parts(cohort.clients)
     assert [k for piece in pieces for k in piece] == cohort.clients
