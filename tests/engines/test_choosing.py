@@ -151,6 +151,15 @@ def test_auto_looks_at_the_cores_the_model_and_the_cohort(monkeypatch, model, pa
     assert (choice.engine, choice.reason, choice.announce) == (engine, reason, True)
 
 
+@pytest.mark.parametrize(("epochs", "engine"), [(1, "sequential"), (1000, "parallel")])
+def test_auto_counts_the_steps_of_epochs(monkeypatch, epochs, engine):
+    monkeypatch.setattr("fedhv.engines.choosing.usable_cores", lambda: 2)
+    problem = replace(everything_random(), model=Branching)
+    assert (
+        choose_engine("auto", "cpu", problem=problem, plan=Plan(1, 4, replace(LOCAL, epochs=epochs))).engine == engine
+    )
+
+
 def test_what_auto_chose_is_said_and_kept(tmp_path):
     notes = Notes()
     run(everything_random(), Uniform(), rounds=1, out=tmp_path / "r", observer=notes)

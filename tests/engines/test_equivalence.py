@@ -262,7 +262,7 @@ def test_a_smaller_stack_is_filled_up_to_a_compiled_size(problem):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-def test_draws_made_ahead_are_the_same_draws(problem, method, monkeypatch):
+def test_draws_made_ahead_are_the_same_draws(problem, method):
     plan = Plan(3, 3, LOCAL[0])
     ahead, plain = Stacked(problem), Stacked(problem)
     ahead.training.prefetches = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +13,22 @@ from problems import everything_random
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedhv import FedHV, LocalTraining, Problem, Uniform, classification
+from fedhv import (
+    ContinueTraining,
+    FedCMOO,
+    FedHV,
+    LocalTraining,
+    Method,
+    Problem,
+    State,
+    TaskGradients,
+    Train,
+    Uniform,
+    classification,
+)
 from fedhv.engines import Stacked
 from fedhv.engines.graphs import MOST_SHAPES, Recorder, _no_collection, _Recording
+from fedhv.protocol.local import Schedule
 from fedhv.simulation.rounds import Plan, simulate
 from fedhv.support.transfers import HostCopies
 
@@ -92,9 +105,24 @@ def test_few_shapes_are_recorded():
     assert recorder.made == MOST_SHAPES
 
 
-def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one():
-    problem = everything_random()
-    engine = Stacked(problem)
+@dataclass(frozen=True, kw_only=True)
+class TwoShapes(Method):
+    """A round with two stacks of the same clients and parts: K steps, and K − 1 after a gradient that is known."""
+
+    name = "two-shapes"
+
+    def round(self, state):
+        yield TaskGradients(state.model)
+        first = yield Train(state.model)
+        second = yield ContinueTraining(state.model)
+        return State(state.model + 0.5 * (first.mean_update + second.mean_update), state.weights)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule("cosine")])
+@pytest.mark.parametrize(("method", "stacks"), [(Uniform(), 1), (FedCMOO(), 2), (TwoShapes(), 3)])
+def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one(schedule, method, stacks):
+    plan = Plan(3, 3, LocalTraining(2, 4, 0.1), schedule=schedule, evaluate_every=0)
+    engine, plain = Stacked(everything_random()), Stacked(everything_random())
     engine.training.prefetches = True
     drawn, made = engine.training.inputs.drawn, []
 
@@ -103,8 +131,9 @@ def test_draws_for_the_next_round_are_used_if_the_stack_is_the_expected_one():
         return drawn(places, shape)
 
     engine.training.inputs.drawn = counted
-    list(simulate(engine, Uniform(), replace(Plan(3, 3, LocalTraining(2, 4, 0.1)), evaluate_every=0)))
-    assert made == [0, 1, 2, 3], "every round once, a round ahead"
+    for one, other in zip(simulate(engine, method, plan), simulate(plain, method, plan), strict=True):
+        assert torch.equal(one.state.model, other.state.model)
+    assert sorted(made) == sorted([0, 1, 2, 3] * stacks), "every round once, a round ahead"
 
 
 def test_reports_as_a_gpu_computes_them_are_the_reports_of_the_host():

@@ -102,7 +102,7 @@ def test_a_round_allocates_and_looks_up_the_same_whatever_the_population(few, ma
     assert costs[1] < 1.1 * costs[0] + 20_000
 
 
-def test_workers_get_only_what_their_client_needs(many, monkeypatch):
+def test_workers_get_only_what_their_client_needs(many):
     """What is sent does not grow with the population or with the cohort."""
     sizes = {}
     for participants in (2, 40):
@@ -160,7 +160,7 @@ def test_at_most_one_update_is_held_beside_the_sum(few):
     assert replies.reports.shape == (500, 2)
 
 
-def test_a_large_cohort_is_split_into_parts_of_one_size(few):
+def test_a_large_cohort_is_split_into_parts_of_one_size():
     cohort = sample_cohort(0, 0, MILLION, 10_000, LOCAL)
     pieces = parts(cohort.clients)
     assert [k for piece in pieces for k in piece] == cohort.clients

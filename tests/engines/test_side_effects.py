@@ -84,7 +84,7 @@ def test_it_is_refused_and_nothing_is_written(model, found, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_users_examples_stay_as_they_are(tmp_path):
+def test_the_users_examples_stay_as_they_are():
     given = problem(WritesInputs)
     before = given.train.inputs.clone()
     with pytest.raises(InputError):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from problems import everything_random
+from torch import Tensor
 
-from fedhv import FedCMOO, FedHV, Uniform
+from fedhv import FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.policy import Policy, UpdatePrivacy
 from fedhv.flower.server import serve
 from fedhv.protocol.accounting import delta_of, gaussian_epsilon
+from fedhv.protocol.cohort import Cohort
+from fedhv.protocol.fields import tensor
+from fedhv.protocol.request import Reply, Request
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import LocalGrid
 
@@ -151,6 +156,34 @@ def test_what_the_policy_has_no_rule_for_does_not_leave(tmp_path):
     nodes = grid_with(written(tmp_path / "node"))
     record = serve(nodes, nodes.problem, FedCMOO(), override=OVERRIDE, patience=PATIENCE).history[0]
     assert "policy has no protection for" in record["refused"][0]["reason"]
+
+
+@dataclass(frozen=True)
+class TwoReports(Reply):
+    """The reply of a request of one's own: two lists of losses, which are noised by themselves."""
+
+    before: Tensor = tensor("m", bound="report")
+    after: Tensor = tensor("m", bound="report")
+    update: Tensor = tensor("d", bound="update")
+
+
+@dataclass(frozen=True)
+class Asks(Request):
+    """Its reply has two reports."""
+
+    reply = TwoReports
+
+    def answer(self, me):
+        raise NotImplementedError
+
+
+def test_every_release_of_an_answer_is_counted(tmp_path):
+    path = written(tmp_path / "node", epsilon=8.0, noise=2.0)
+    path.write_text(path.read_text().replace("clip = 0.5\nnoise = 2.0", "clip = 0.5\nnoise = 1.0"))
+    policy = Policy.read(path)
+    answer = TwoReports(torch.ones(2), torch.ones(2), torch.ones(5))
+    policy.answer(Asks(), Cohort([0], 0, 0, LocalTraining()), lambda: answer)
+    assert policy.spent() == (gaussian_epsilon({2.0: 2, 1.0: 1}), 1)
 
 
 def test_a_budget_needs_noise(tmp_path):

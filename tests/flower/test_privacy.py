@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from flwr.serverapp.strategy import (
 )
 from problems import everything_random
 from runs_on_disk import records
+from torch import Tensor
 
 import fedhv
 from fedhv import FSMGDA, FedHV, Uniform
@@ -23,8 +25,10 @@ from fedhv.engines.private import privately
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server import serve
 from fedhv.flower.up import RESTARTS, _show_privacy_bound
+from fedhv.protocol.fields import tensor
 from fedhv.protocol.privacy_cost import spent
 from fedhv.protocol.report_privacy import ReportPrivacy
+from fedhv.protocol.request import Reply
 from fedhv.protocol.requests import TrainReply
 from fedhv.runs.config import load_setting
 from fedhv.simulation.observer import Observer
@@ -65,6 +69,21 @@ def test_without_noise_only_the_clip_remains_and_other_replies_pass():
     assert privacy.protect_losses(torch.tensor([1.5, 3.0]), rng).tolist() == [1.5, 2.0]
     silent = TrainReply(torch.zeros(3), None)
     assert privacy.protect(silent, rng) is silent
+
+
+@dataclass(frozen=True)
+class Measured(Reply):
+    """The reply of a request of one's own: a score that may be missing, and two metrics."""
+
+    auc: Tensor = tensor("m", bound="metric")
+    error: Tensor = tensor("m", bound="metric")
+    share: Tensor | None = tensor("m", default=None, bound="score")
+
+
+def test_metrics_of_any_name_do_not_leave_a_protected_client():
+    privacy, rng = ReportPrivacy(clip=2.0, noise=0.0), np.random.default_rng(0)
+    found = privacy.protect(Measured(torch.tensor([0.7, 0.9]), torch.tensor([3.0, 4.0])), rng)
+    assert (found.auc.tolist(), found.error.tolist(), found.share) == ([0, 0], [0, 0], None)
 
 
 def test_a_loss_that_is_not_finite_does_not_show():

@@ -279,7 +279,7 @@ def test_weights_lie_on_the_simplex_in_every_round(name, random_problem):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_first_weights_are_uniform_where_they_precede_the_round(name, random_problem):
+def test_the_first_weights_are_uniform_where_they_precede_the_round(name):
     state = METHODS[name]().start(torch.zeros(3), 4)
     assert state.weights.tolist() == [0.25] * 4
 

@@ -21,7 +21,6 @@ from fedhv.simulation.record import Round
 from fedhv.support.errors import Interrupted
 from fedhv.theory.diagnosis import diagnose
 
-LAYOUT = Layout.of(Point(), 2)
 LOW = (2.25, 2.35)
 """Below what an untrained model of ten classes loses (2.30), for the first task alone."""
 

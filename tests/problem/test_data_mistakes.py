@@ -97,7 +97,7 @@ TABLES = [
     (lambda: made(frame(kind=[0, 1, 2, 1])), r"Task 'kind' expects labels from 0 to 1\. Found 0 to 2\.$"),
     (
         lambda: made(frame(), tasks=[multilabel("kind", 3)], targets={"kind": ["kind", "days"]}),
-        r"Task 'kind' expects 3 labels each\. Found shape \(4, 2\)",
+        r"Task 'kind' expects 3 labels per example\. Found shape \(4, 2\)",
     ),
     (
         lambda: made(pandas().concat([frame(), frame()[["age"]]], axis=1)),
@@ -219,7 +219,7 @@ DICTS = [{"x": X[i], "y": i % 2} for i in range(4)]
         (lambda: Examples.from_dataset([(X[0], "cat"), (X[1], "dog")]), r"targets should be an array of numbers"),
         (
             lambda: Problem.from_clients(Net, [regression("y", 1.0)] * 2, [PAIRS], PAIRS),
-            r"client 0's examples: expected targets for 2 tasks\. Found 1 target arrays\.$",
+            r"client 0's examples: expected targets for 2 tasks\. Found 1 target array\.$",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedhv.problem.dropout import Draws, factors
 from fedhv.problem.network import Network
+from fedhv.problem.pooling import hooked
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 KEYS = [5, -6, 2**62]
@@ -112,6 +113,16 @@ def test_a_hooked_layer_keeps_its_hook():
     assert len(seen) == 2
     assert torch.equal(first, again)
     assert torch.equal(first, passed(network(), 7))
+
+
+@pytest.mark.parametrize(
+    "kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"], ids=lambda kind: f"{kind} hook"
+)
+def test_every_kind_of_hook_keeps_its_layer(kind):
+    layer = nn.Dropout(0.5)
+    assert not hooked(layer)
+    getattr(layer, f"register_{kind}_hook")(lambda *_: None)
+    assert hooked(layer)
 
 
 def test_factors_of_several_keys_are_those_of_each():

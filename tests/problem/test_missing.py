@@ -203,7 +203,7 @@ NOTHING = (X, [[NAN] * 4, None])
         ),
         (
             lambda: Examples.of(X, [[0, 1, 0, 1]], labelled=[None, None]),
-            r"`labelled` should have a mask or None for each of 1 tasks\. Found 2 of them\.$",
+            r"`labelled` should have a mask or None for every task \(1\)\. Found 2 of them\.$",
         ),
         (
             lambda: classification("risk", 3, missing=2),

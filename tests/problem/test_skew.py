@@ -54,6 +54,12 @@ def test_a_task_of_several_labels_has_the_mean_of_its_columns():
     assert skew.found == pytest.approx((0 + 1 / 2) / 2)
 
 
+def test_a_column_without_labels_does_not_count():
+    labels = [[0, np.nan], [0, np.nan], [1, np.nan], [1, np.nan]]
+    (skew,) = label_skew(problem(labels, [[0, 1], [2, 3]], multilabel("a", 2)))
+    assert skew == label_skew(problem([[0], [0], [1], [1]], [[0, 1], [2, 3]], multilabel("a", 1)))[0]
+
+
 def test_numbers_are_counted_in_bins():
     ordered = np.arange(100, dtype=np.float32)
     (skew,) = label_skew(problem(ordered, [range(50), range(50, 100)], regression("a", 1.0)))

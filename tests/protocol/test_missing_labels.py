@@ -61,6 +61,15 @@ def test_means_by_hand(average, shared, left):
     torch.testing.assert_close(tasks.mean_updates, torch.tensor([[left] * 4, [1.0] * 4]))
 
 
+def test_shares_of_one_client_are_spread_as_those_of_several():
+    shared, heads = torch.tensor([5.0, 6.0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    expected = torch.tensor([[5.0, 5.0, 1.0, 2.0], [6.0, 6.0, 3.0, 4.0]])
+    assert torch.equal(LAYOUT.spread(shared, heads), expected)
+    for k in range(2):
+        assert torch.equal(LAYOUT.spread(shared[k : k + 1], heads[k : k + 1]), expected[k : k + 1])
+        assert torch.equal(LAYOUT.spread(shared[k], heads[k]), expected[k])
+
+
 def test_complete_labels_and_equal_counts_are_the_plain_mean():
     layout = replace(LAYOUT, partial=False)
     replies = [replace(reply, labels=None) for reply in REPLIES]
@@ -189,7 +198,7 @@ def test_a_stack_is_screened_as_single_replies_are():
 def test_counts_that_were_not_asked_for_are_refused():
     complete = replace(LAYOUT, partial=False)
     said = Screening().objection(Train(torch.zeros(4), report="all"), complete, REPLIES[0])
-    assert said == "a labels that was not asked for"
+    assert said == "'labels', which was not asked for"
 
 
 def test_protected_reports_say_only_whether_there_are_labels():

@@ -47,6 +47,15 @@ def test_every_engine_is_measured(setting_file, command, method, steps):
     assert (result["method"], result["random"]) == (method, False)
 
 
+def test_the_steps_of_epochs_are_counted(setting_file, command):
+    epochs = "training.local_epochs=2"
+    outcome = command("bench", setting_file, "--rounds", 1, "--json", "--engines", "sequential", "--set", epochs)
+    assert outcome.code == 0, outcome.err
+    setting = load_setting(str(setting_file), [epochs])
+    examples, local = setting.federation.samples_per_client, setting.training.local(0.1)
+    assert json.loads(outcome.out)["engines"][0]["steps"] == 3 * local.steps_of(examples) == 18  # three clients
+
+
 def test_the_table_is_for_people(setting_file, command):
     outcome = command("bench", setting_file, "--rounds", 1, "--engines", "sequential,stacked")
     assert outcome.code == 0

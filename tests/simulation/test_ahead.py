@@ -13,6 +13,8 @@ from fedhv import FSMGDA, Diverged, FedCMOO, FedHV, LocalTraining, Problem, Unif
 from fedhv.engines import Sequential
 from fedhv.engines.stacked import Stacked
 from fedhv.methods import SCAFFOLD
+from fedhv.protocol.faults import Faults
+from fedhv.protocol.screening import Screening
 from fedhv.simulation.rounds import Assess, FinishedRound, Plan, initial_state, rounds, simulate
 from fedhv.support.transfers import HostCopies, HostCopy
 
@@ -133,13 +135,18 @@ def test_rounds_before_a_failure_are_recorded():
     assert ended(engine, Counting(), PLAN, ZeroDivisionError)[0] == 3
 
 
-def test_faults_and_comparisons_are_checked_at_once():
+JUDGED = {"outliers": {"screening": Screening(outlier=5.0)}, "faults": {"faults": Faults(non_finite=0.2, late=0.2)}}
+
+
+@pytest.mark.parametrize("judged", JUDGED.values(), ids=JUDGED)
+def test_faults_and_comparisons_are_checked_at_once(judged):
     """Where replies are judged by simulated faults or by each other, nothing is trusted."""
-    plan = replace(PLAN, participants=5, screening=replace(PLAN.screening, outlier=5.0))
+    plan = replace(PLAN, participants=5, **judged)
     with Stacked(everything_random()) as engine:
         one, other = (played(engine, Uniform(), plan, ahead) for ahead in (False, True))
     for a, b in zip(one, other, strict=True):
         alike(a, b)
+    assert any(each.refused for each in other) or "faults" not in judged
 
 
 def test_a_copy_is_read_only_while_its_tensor_is_unchanged():

@@ -64,7 +64,7 @@ def test_what_every_round_has_is_asked_for(key):
         Round.read(record)
 
 
-def test_a_method_that_records_something_else_under_a_known_key_is_refused(tmp_path):
+def test_a_method_that_records_something_else_under_a_known_key_is_refused():
     class Odd(fedhv.Uniform):
         def round(self, state):
             replies = yield fedhv.Train(state.model)

@@ -18,6 +18,7 @@ from fedhv.support.cores import usable_cores
 from fedhv.support.errors import InputError, unknown
 from fedhv.support.pool import can_fork
 from fedhv.support.ray.connection import check_address, check_ray
+from fedhv.support.wording import counted
 
 WORTH_SENDING = 100_000
 """Parameters × examples of a client's local training. Below this, sending the work costs more than the work."""
@@ -157,7 +158,7 @@ def why_not_stacked(problem: Problem, device: torch.device, precision: str) -> s
 def _fastest(device: torch.device, problem: Problem | None, plan: Workload | None) -> tuple[str, str]:
     """The engine for a device, a model and a cohort, and why."""
     cohort = None if plan is None else plan.participants
-    clients = "" if cohort is None else f", {cohort} client{'s' * (cohort > 1)} a round"
+    clients = "" if cohort is None else f", {counted(cohort, 'client')} a round"
     if device.type == "cuda":
         return "stacked", f"a GPU{clients}"
     if device.type == "mps":
@@ -177,7 +178,8 @@ def _fastest(device: torch.device, problem: Problem | None, plan: Workload | Non
 
 
 def _work(problem: Problem, plan: Workload) -> int:
-    """Parameters × examples of a client in a round."""
+    """Parameters × examples of a client in a round; in epochs, of a client of the mean size."""
     with torch.random.fork_rng(devices=[]):
         d = sum(parameter.numel() for parameter in problem.model().parameters())
-    return d * plan.local.steps * plan.local.batch_size
+    examples = int(problem.clients.sizes.mean())
+    return d * plan.local.steps_of(examples) * plan.local.batch_size

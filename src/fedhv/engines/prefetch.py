@@ -19,7 +19,7 @@ MinibatchDraws = tuple[np.ndarray, np.ndarray | None]
 
 @dataclass(frozen=True)
 class Place:
-    """A client's place in a stack: everything that its draws depend on."""
+    """A client's place in a stack."""
 
     cohort: Cohort
     client: int
@@ -30,10 +30,10 @@ class Place:
         """Seed, round, client and part."""
         return self.cohort.place(self.client, self.part)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and (self.key, self.cohort.local) == (other.key, other.cohort.local)
-
-    __hash__ = None  # type: ignore[assignment]  # places are compared only
+    @property
+    def draws(self) -> tuple[DrawKey, str]:
+        """What its draws depend on besides the shape of the stack; not the learning rate, which a schedule changes."""
+        return self.key, self.cohort.local.sampling
 
 
 class Prefetcher:

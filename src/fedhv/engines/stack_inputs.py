@@ -23,7 +23,8 @@ class StackInputs:
     def __init__(self, problem: Problem, device: torch.device) -> None:
         self._problem, self._device = problem, device
         self.prefetcher = Prefetcher(problem)
-        self._ahead: tuple[Hashable, dict[str, Tensor]] | None = None
+        self._ahead: dict[StackShape, tuple[Hashable, dict[str, Tensor]]] = {}
+        """The draws for the next round, with what they depend on; a round may have stacks of several shapes."""
 
     def of(self, stack: Sequence[Trajectory], shape: StackShape) -> dict[str, Tensor]:
         """All inputs of the computation of one stack."""
@@ -35,10 +36,7 @@ class StackInputs:
             "weights": to_device(torch.stack([t.weights for t in stack]), self._device),
             "rate": self._here(np.array([[t.cohort.local.learning_rate] for t in stack], np.float32)),
         }
-        if self._ahead is not None and self._ahead[0] == tuple(places):
-            inputs |= self._ahead[1]
-        else:
-            inputs |= self.drawn(places, shape)
+        inputs |= self._ahead[shape][1] if self._is_ahead(places, shape) else self.drawn(places, shape)
         if shape.known:
             inputs["first"] = torch.stack([t.first for t in stack if t.first is not None])
         if shape.unequal:
@@ -80,7 +78,12 @@ class StackInputs:
         following = self.prefetcher.prefetch(stack, shape)
         if following is not None and size:
             following = [*following, *[following[-1]] * (size - len(stack))]
-            self._ahead = tuple(following), self.drawn(following, shape)
+            if not self._is_ahead(following, shape):
+                self._ahead[shape] = tuple(place.draws for place in following), self.drawn(following, shape)
+
+    def _is_ahead(self, places: Sequence[Place], shape: StackShape) -> bool:
+        """Whether the draws of these places are there already."""
+        return shape in self._ahead and self._ahead[shape][0] == tuple(place.draws for place in places)
 
     def _here(self, array: np.ndarray) -> Tensor:
         return to_device(array, self._device)

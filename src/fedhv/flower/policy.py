@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -174,16 +175,9 @@ class Policy:
         """The number of releases of an answer, by noise multiplier. All fields that a reply may have are counted."""
         assert self.reports is not None
         assert self.updates is not None
-        cost: dict[float, int] = {}
-        bounds = {about.bound for about in tensor_fields(request.reply).values()}
-        for bound, noise in (
-            ("report", self.reports.noise),
-            ("score", self.reports.noise),
-            ("update", self.updates.noise),
-        ):
-            if bound in bounds:
-                cost[noise] = cost.get(noise, 0) + 1
-        return cost
+        noise = {"report": self.reports.noise, "score": self.reports.noise, "update": self.updates.noise}
+        bounds = [about.bound for about in tensor_fields(request.reply).values()]
+        return dict(Counter(noise[bound] for bound in bounds if bound in noise))
 
     def _protected(self, reply: Reply) -> Reply:
         """The reply with noise from the machine's entropy, because the server knows the run's seed."""

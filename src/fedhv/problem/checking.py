@@ -12,6 +12,7 @@ from fedhv.problem.stored import check_finite
 from fedhv.problem.tasks import Task
 from fedhv.problem.trees import leaves
 from fedhv.support.errors import InputError
+from fedhv.support.wording import counted
 
 
 def check_tasks(problem: str, tasks: Sequence[Any]) -> None:
@@ -32,7 +33,8 @@ def checked(problem: str, split: str, examples: Examples, tasks: Sequence[Task])
         raise InputError(f"{where}: expected at least one. Found none.")
     if len(examples.targets) != len(tasks):
         raise InputError(
-            f"{where}: expected targets for {len(tasks)} tasks. Found {len(examples.targets)} target arrays."
+            f"{where}: expected targets for {counted(len(tasks), 'task')}. "
+            f"Found {counted(len(examples.targets), 'target array')}."
         )
     lengths = [len(leaf) for leaf in leaves(examples.inputs)]
     if len(set(lengths)) > 1:

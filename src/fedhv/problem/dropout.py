@@ -242,7 +242,6 @@ def _rrelu(
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    inplace: bool = False,
 ) -> Tensor:
     """Negative elements times a random slope."""
     if not training:
@@ -272,8 +271,9 @@ def _bernoulli_(draws: Draws, func: Function, input: Tensor, p: float | Tensor =
 
 
 def _uniform_(draws: Draws, func: Function, input: Tensor, *bounds: float, **named: float) -> Tensor:
-    low, high = (*bounds, named.get("from", 0.0), named.get("to", 1.0))[:2] if not bounds else (*bounds, 1.0)[:2]
-    return input.copy_(low + (named.get("to", high) - low) * draws.uniform(input))
+    low = bounds[0] if bounds else named.get("from", 0.0)
+    high = bounds[1] if len(bounds) > 1 else named.get("to", 1.0)
+    return input.copy_(low + (high - low) * draws.uniform(input))
 
 
 def _normal_(draws: Draws, func: Function, input: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:

@@ -34,7 +34,7 @@ def as_masks(labelled: Sequence[Any] | None, targets: Sequence[Tensor]) -> Masks
         raise InputError(f"`labelled` should be a list, a mask or None for every task. Found {found}.")
     if len(labelled) != len(targets):
         raise InputError(
-            f"`labelled` should have a mask or None for each of {len(targets)} tasks. Found {len(labelled)} of them."
+            f"`labelled` should have a mask or None for every task ({len(targets)}). Found {len(labelled)} of them."
         )
     return tuple(_mask(i, mask, target) for i, (mask, target) in enumerate(zip(labelled, targets, strict=True)))
 

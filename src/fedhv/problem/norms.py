@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedhv.problem.norm_policy import Norm
 from fedhv.support.errors import InputError
+from fedhv.support.wording import counted
 
 GROUPS = 32
 """The largest number of groups of a GroupNorm that replaces a BatchNorm."""
@@ -41,7 +42,7 @@ class AveragedNorm(_BatchNorm):
     """Whether the layer stays with the client."""
 
     fresh: tuple[Tensor, Tensor] | None = None
-    """The running mean and variance after the passes since `forget`; None before the first training pass."""
+    """The running mean and variance after a training pass; `Network` sets it to None before every pass."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised inputs; a training pass also leaves new statistics in `fresh`."""
@@ -101,7 +102,7 @@ def norm_note(norm: Norm, layers: int) -> str | None:
     """One line for the user about a policy and the number of layers that it concerns."""
     if not layers:
         return None
-    many = "1 BatchNorm layer" if layers == 1 else f"{layers} BatchNorm layers"
+    many = counted(layers, "BatchNorm layer")
     match norm:
         case "group":
             return f'norm = "group": GroupNorm takes the place of {many}.'

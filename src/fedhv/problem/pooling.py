@@ -39,4 +39,5 @@ def _halves(layer: nn.MaxPool2d) -> bool:
 
 def hooked(layer: nn.Module) -> bool:
     """Whether a layer has hooks; then it is not replaced."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks)

@@ -36,7 +36,7 @@ def label_skew(problem: Problem) -> tuple[Skew, ...]:
 
 
 def _of_task(problem: Problem, i: int) -> Skew:
-    """The mean over the label columns of a task."""
+    """The mean over the label columns of a task; an entry of its targets that nobody has a label of does not count."""
     clients, examples = problem.clients, problem.train
     owner = np.repeat(np.arange(len(clients)), clients.sizes)
     targets = examples.targets[i].cpu().numpy()
@@ -46,7 +46,8 @@ def _of_task(problem: Problem, i: int) -> Skew:
     columns = []
     for j in range(targets.shape[1]):
         held = known[clients.indices, j]
-        columns.append(_of_column(_classes(targets[clients.indices, j][held]), owner[held], len(clients)))
+        if held.any():
+            columns.append(_of_column(_classes(targets[clients.indices, j][held]), owner[held], len(clients)))
     found, random = np.mean(columns, axis=0)
     return Skew(round(float(found), 4), round(float(random), 4))
 

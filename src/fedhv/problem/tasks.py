@@ -17,6 +17,7 @@ from torch import Tensor
 from fedhv.problem.metrics import Metric, as_metrics
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number, is_whole
+from fedhv.support.wording import counted
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) of n examples to n numbers."""
@@ -94,7 +95,7 @@ def classification(
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 1:
-            raise InputError(f"Task '{name}' expects one label each. Found shape {tuple(targets.shape)}.")
+            raise InputError(f"Task '{name}' expects one label per example. Found shape {tuple(targets.shape)}.")
         if targets.is_floating_point():
             raise InputError(
                 f"Task '{name}' expects whole-number class labels. Found dtype {targets.dtype}; convert them to int64."
@@ -140,7 +141,8 @@ def multilabel(
 
     def check(targets: Tensor) -> None:
         if targets.ndim != 2 or targets.shape[1] != labels:
-            raise InputError(f"Task '{name}' expects {labels} labels each. Found shape {tuple(targets.shape)}.")
+            each = counted(labels, "label")
+            raise InputError(f"Task '{name}' expects {each} per example. Found shape {tuple(targets.shape)}.")
         if not bool(((targets == 0) | (targets == 1)).all()):
             raise InputError(f"Task '{name}' expects labels 0 or 1. Found other values.")
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedhv.protocol.fields import tensor_fields
+from fedhv.protocol.fields import tensor_fields, tensors_of
 from fedhv.protocol.request import Reply
 from fedhv.support.errors import InputError
 
@@ -47,26 +47,19 @@ class ReportPrivacy:
         clipped = losses.double().nan_to_num(nan=self.clip).clamp(0, self.clip)  # NaN would pass the clamp
         return (clipped + torch.from_numpy(noise)).clamp(min=0).to(losses.dtype)
 
-    @staticmethod
-    def releases(reply: Reply) -> int:
-        """How many times the mechanism is used on a reply: on losses, and on scores where there are some."""
-        bounds = {about.bound for n, about in tensor_fields(type(reply)).items() if getattr(reply, n) is not None}
-        return len(bounds & {"report", "score"})
-
     def protect(self, reply: Reply, rng: np.random.Generator) -> Reply:
         """A reply with its report protected. Replies without a report are unchanged."""
-        reports = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "report"]
-        held = {name: value for name in reports if (value := getattr(reply, name)) is not None}
-        protected = {name: self.protect_losses(value, rng) for name, value in held.items()}
-        scores = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "score"]
+        about, held = tensor_fields(type(reply)), tensors_of(reply)
+        bounds = {name: about[name].bound for name in held}
         unit = replace(self, clip=1.0)
-        for name in scores:  # a release of its own, of numbers in [0, 1]
-            protected[name] = unit.protect_losses(getattr(reply, name), rng).clamp(max=1)
+        protected: dict[str, Tensor] = {}
+        for name in (name for name in held if bounds[name] == "report"):
+            protected[name] = self.protect_losses(held[name], rng)
+        for name in (name for name in held if bounds[name] == "score"):  # a release of its own, of numbers in [0, 1]
+            protected[name] = unit.protect_losses(held[name], rng).clamp(max=1)
         # The number of labels reveals something about the examples; only whether there are any is sent.
-        counts = [name for name, about in tensor_fields(type(reply)).items() if about.bound == "count"]
-        bare = {name: (value > 0).to(value) for name in counts if (value := getattr(reply, name)) is not None}
+        protected |= {name: (value > 0).to(value) for name, value in held.items() if bounds[name] == "count"}
         # There is no such mechanism for metrics: a protected client measures none.
-        if any(about.bound == "metric" for about in tensor_fields(type(reply)).values()):
-            names = [name for name in ("metrics", "measured") if getattr(reply, name) is not None]
-            bare |= {name: torch.zeros_like(getattr(reply, name)) for name in names}
-        return replace(reply, **protected, **bare) if protected or bare else reply
+        metrics = [name for name in held if bounds[name] == "metric"]
+        protected |= {name: torch.zeros_like(held[name]) for name in (*metrics, "measured") if metrics and name in held}
+        return replace(reply, **protected) if protected else reply

@@ -19,7 +19,6 @@ from torch import Tensor
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import Shape, TensorField, tensor_fields, tensors_of
-from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.script import Member, Script
 from fedhv.support.errors import InputError
 
@@ -164,9 +163,9 @@ class Request(ABC):
         wanted = {name: about for name, about in tensor_fields(self.reply).items() if self.asks_for(name, layout)}
         return _counted(wanted, self.reply_shapes(layout))
 
-    def gradients(self, layout: Layout, local: LocalTraining) -> int:
-        """The number of minibatch gradients that a client computes, as a measure of its work."""
-        return local.steps if self.trains else 0
+    def gradients(self, layout: Layout, steps: int) -> int:
+        """The number of minibatch gradients of a client that makes K local steps, as a measure of its work."""
+        return steps if self.trains else 0
 
     def asks_for(self, name: str, layout: Layout) -> bool:
         """Whether the reply should contain this tensor; only optional tensors may be left out."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedhv.protocol.fields import Shape, TensorField, tensor_fields
 from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.wording import counted
 
 if TYPE_CHECKING:  # a setting's [server] is read without PyTorch
     from torch import Tensor
@@ -74,7 +75,6 @@ class Screening:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"`{name}` should be positive. Found `{name} = {value}`.")
-
         for name in ("outlier", "report_outlier"):
             value = getattr(self, name)
             if value is not None and not value > 1:
@@ -116,7 +116,7 @@ class Screening:
         about, shapes = tensor_fields(request.reply), request.reply_shapes(layout)
         for name in about:
             if getattr(reply, name) is not None and not request.asks_for(name, layout):
-                return f"a {name} that was not asked for"
+                return f"'{name}', which was not asked for"
         for name, each in about.items():
             value = getattr(reply, name)
             if value is None:
@@ -132,7 +132,7 @@ class Screening:
             reasons = ", ".join(f"client {r.client}: {r.reason}" for r in refused[:5])
             more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
             few = TooFewReplies(
-                f"A round needs {self.min_replies} {'reply' if self.min_replies == 1 else 'replies'} (`min_replies`). "
+                f"A round needs {counted(self.min_replies, 'reply', 'replies')} (`min_replies`). "
                 f"Found {taken}; left out: {reasons}{more}."
             )
             arrived = [refusal for refusal in refused if NOT_FINITE in refusal.reason]

@@ -214,7 +214,7 @@ class Descend(Computation):
 
     Attributes:
         start: θ.
-        weights: w, fixed in all steps; None means 1/m each.
+        weights: w, fixed in all steps.
         part: The part of the client's random streams; tasks that are trained alone have one each.
         first: The gradient of the first step, if it is known.
         terms: Additional terms of the local objective.

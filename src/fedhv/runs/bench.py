@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,6 @@ from fedhv.benchmarks.random_images import random_problem
 from fedhv.engines import ENGINES, Choice, Engine, choose_engine
 from fedhv.engines.parallel import Parallel
 from fedhv.methods.base import Method, takes_reference, with_reference
-from fedhv.problem.parameters import Layout
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call
 from fedhv.runs.config import Setting
@@ -200,7 +200,7 @@ def _start(load: Callable[[], Problem], choice: Choice, method: Method, plan: Pl
 
 
 def _rounds(engine: Engine, method: Method, plan: Plan) -> Generator[Any, bool, None]:
-    steps = _Steps(engine.layout)
+    steps = _Steps(engine)
     state = initial_state(engine, method, plan.seed)
     peak = 0
     evaluates = yield
@@ -229,8 +229,8 @@ def _rounds(engine: Engine, method: Method, plan: Plan) -> Generator[Any, bool, 
 class _Steps:
     """Counts the gradient steps of the requests of a run."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self.count = layout, 0
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.count = engine, 0
 
     def of(self, run: Generator[Event, Any, None]) -> Generator[Event, Any, None]:
         """The same run, counted."""
@@ -239,7 +239,10 @@ class _Steps:
             while True:
                 event = run.send(answer)
                 if isinstance(event, Call):
-                    self.count += len(event.cohort) * event.request.gradients(self._layout, event.cohort.local)
+                    made = Counter(map(event.cohort.local.steps_of, self._engine.sizes(event.cohort.clients).tolist()))
+                    self.count += sum(
+                        n * event.request.gradients(self._engine.layout, steps) for steps, n in made.items()
+                    )
                 answer = yield event
 
 

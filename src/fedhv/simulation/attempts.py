@@ -24,6 +24,7 @@ from fedhv.simulation.divergence import worst_task
 from fedhv.simulation.events import Assess, Event
 from fedhv.simulation.plan import Plan
 from fedhv.support.errors import diverged
+from fedhv.support.wording import counted
 
 Population = int | Callable[[], Sequence[int]]
 """The number of clients, or a function that returns the available ones if clients come and go."""
@@ -98,8 +99,8 @@ def play_round(
             if few.lost:
                 what = f"In round {t + 1} the updates of all clients that answered are"
                 raise diverged(what, (yield from where_worst(state, plan))) from None
-            tries = "attempt" if tally.attempts == 1 else "attempts"
-            raise TooFewReplies(f"Round {t + 1}, after {tally.attempts} {tries} (`server.attempts`): {few}") from None
+            tries = counted(tally.attempts, "attempt")
+            raise TooFewReplies(f"Round {t + 1}, after {tries} (`server.attempts`): {few}") from None
 
 
 def _with_statistics(layout: Layout, before: State, after: State, change: Tensor | None) -> State:

@@ -58,13 +58,12 @@ class Validation:
         losses, scores = (each.tolist() for each in self.replies.overall())
         if not all(math.isfinite(loss) for i, loss in enumerate(losses) if judged is None or i in judged):
             return None
-        judged = self.replies.overall_metrics().tolist()
+        found = self.replies.overall_metrics().tolist()
         made = []
         for i, (name, score, loss) in enumerate(zip(self.tasks, scores, losses, strict=True)):
             about = self._metric(i)
-            known = about is not None and math.isfinite(judged[i])
-            metrics = {about.name: judged[i]} if about is not None and known else {}
-            lower = (about.name,) if about is not None and known and about.lower else ()
+            metrics = {about.name: found[i]} if about is not None and math.isfinite(found[i]) else {}
+            lower = tuple(metrics) if about is not None and about.lower else ()
             made.append(TaskScore(name, 100 * score, loss, metrics, lower))
         return Evaluation.of(made, reference)
 

@@ -30,7 +30,6 @@ class LossRule(PreferenceMethod):
     belongs to the learning rates. The reports of round t set the weights of round t + 1, as in FedHV.
     """
 
-    rates_of: ClassVar[str] = "fedhv"
     positive: ClassVar[tuple[str, ...]] = ()
     """The names of the hyper-parameters that have to be positive and finite."""
 

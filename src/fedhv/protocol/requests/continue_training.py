@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.fields import tensor
-from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Reply
 from fedhv.protocol.requests.train import Train, TrainReply, task_weights
 from fedhv.protocol.script import Descend, Member, Script
@@ -33,6 +32,6 @@ class ContinueTraining(Train):
         first = w.to(self.model) @ me.recall("gradients", "task gradients")
         return TrainReply((yield Descend(self.model, w, first=first, terms=self.terms(me))))
 
-    def gradients(self, layout: Layout, local: LocalTraining) -> int:
+    def gradients(self, layout: Layout, steps: int) -> int:
         """The first of the K steps needs none."""
-        return local.steps - 1
+        return steps - 1

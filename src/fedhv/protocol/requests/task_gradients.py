@@ -13,7 +13,6 @@ from torch import Tensor
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.compression import Compressed, stack_shape
 from fedhv.protocol.fields import Shape, tensor
-from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Replies, Reply, Request, Size
 from fedhv.protocol.rows import rows
 from fedhv.protocol.screening import NOT_FINITE
@@ -71,7 +70,7 @@ class TaskGradients(Request):
         me.memory.round.update(model=self.model, gradients=gradients, left=C.left, right=C.right)
         return TaskGradientsReply(C.left, C.right)
 
-    def gradients(self, layout: Layout, local: LocalTraining) -> int:
+    def gradients(self, layout: Layout, steps: int) -> int:
         """One for every task."""
         return layout.tasks
 

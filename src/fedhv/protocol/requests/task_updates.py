@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.fields import Shape, server_side, tensor
-from fedhv.protocol.local import LocalTraining
 from fedhv.protocol.request import Replies, Reply, Request, Size
 from fedhv.protocol.rows import rows
 from fedhv.protocol.script import Descend, Member, Script
@@ -47,9 +46,9 @@ class TaskUpdates(Request):
         updates = yield [Descend(self.model, w, part=i) for i, w in enumerate(torch.eye(me.layout.tasks))]
         return TaskUpdatesReply(rows(updates))
 
-    def gradients(self, layout: Layout, local: LocalTraining) -> int:
+    def gradients(self, layout: Layout, steps: int) -> int:
         """K for every task."""
-        return layout.tasks * local.steps
+        return layout.tasks * steps
 
     def up(self, layout: Layout) -> Size:
         """Every task sends the shared parameters and its own head: its update is zero on the other heads."""

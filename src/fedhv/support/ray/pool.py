@@ -121,9 +121,8 @@ class RayPool:
         pending = {reference: worker for worker in self._workers for reference in worker.tasks}
         pending |= {worker.starting: worker for worker in self._workers if worker.starting is not None}
         found, rest = ray.wait(list(pending), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
-        if (
-            found and rest
-        ):  # all that are ready: of short tasks one always is, and a started worker would not be noticed
+        if found and rest:
+            # All that are ready: of short tasks one always is, and a started worker would not be noticed.
             found = [*found, *ray.wait(rest, num_returns=len(rest), timeout=0)[0]]
         return [(pending[reference], reference) for reference in found]
 
