@@ -210,7 +210,7 @@ def test_a_method_can_be_sent_to_another_process():
         ("torchjd:FAMO", {}, "it keeps a state between calls that a checkpoint could not hold. Use the method 'famo'"),
         ("torchjd:NashMTL", {}, "it keeps a state"),
         ("torchjd:PCGradWeighting", {}, "use the aggregator"),
-        ("torchjd:STCH", {}, "mu"),
+        ("torchjd:STCH", {}, r"no default for `mu`\. Give a value, for example with --set methods\.torchjd:STCH\.mu"),
         ("torchjd:MGDA", {"epsilo": 1.0}, "Did you mean 'epsilon'"),
         ("torchjd:ConFIG", {"preferences": (-1.0, 1.0)}, "not negative"),
     ],
