@@ -16,6 +16,7 @@ from problems import Point
 from fedhv import FSMGDA, InputError, LocalTraining, run
 from fedhv.methods import drive, make_method, torchjd_classes
 from fedhv.methods.minnorm import min_norm_weights
+from fedhv.methods.preferences import with_preferences
 from fedhv.methods.torchjd import OnGram, OnReports, OnUpdates
 from fedhv.methods.torchjd_classes import torchjd_method, torchjd_names
 from fedhv.problem.parameters import Layout
@@ -172,6 +173,19 @@ def test_a_scalarizer_gives_weights_of_size_one(name):
     for losses in ([1.0, 2.0], [0.0, 1.0], [0.0, 0.0]):
         w = np.array(weights(ready(name), losses))
         assert np.abs(w).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_scalarizer_follows_preferences_or_takes_none():
+    tasks = ["a", "b"]
+    for name in [name for name in NAMES if issubclass(torchjd_method(name), OnReports)]:
+        if torchjd_method(name).vector is None:
+            with pytest.raises(InputError, match="takes no preferences"):
+                with_preferences(make(name), {"a": 3.0, "b": 1.0}, tasks)
+            with pytest.raises(InputError, match="'preferences'"):
+                make(name, preferences=(3.0, 1.0))
+        else:
+            preferring = with_preferences(make(name), {"a": 3.0, "b": 1.0}, tasks)
+            assert weights(preferring, [1.0, 2.0])[0] > weights(make(name), [1.0, 2.0])[0]
 
 
 # --- as methods -------------------------------------------------------------------------------------------
