@@ -54,4 +54,6 @@ def test_rules_of_torchjd_are_listed_where_it_is_installed(command):
     assert rows["torchjd:IMTLG"]["up"] == rows["fsmgda"]["up"]
     assert rows["torchjd:MGDAWeighting"]["up"] == rows["fedcmoo"]["up"]
     assert rows["torchjd:STCH"]["up"] == rows["fedhv"]["up"]
+    assert rows["torchjd:STCH"]["required"] == ["mu"]
+    assert rows["torchjd:IMTLG"]["required"] == rows["stch"]["required"] == []
     assert sum(name.startswith("torchjd:") for name in rows) > 20

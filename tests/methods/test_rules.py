@@ -176,6 +176,16 @@ def test_a_larger_preference_never_lowers_a_weight(name, rounds):
     np.testing.assert_allclose(before, weights(make(name, **extra), *rounds), rtol=1e-6)  # equal ones change nothing
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("preference", [1.0, 0.1, 7.0])
+def test_equal_preferences_give_the_bits_of_none(name, preference):
+    rounds = [(0.9, 1.7, 0.3), (0.8, 1.1, 0.25), (0.7, 1.2, 0.2)]
+    extra = {"reference": (9.0,) * 3} if name == "fedhv" else {}
+    preferring = play(make(name, preferences=(preference,) * 3, **extra), *rounds)
+    for one, other in zip(play(make(name, **extra), *rounds), preferring, strict=True):
+        assert torch.equal(one.weights, other.weights)
+
+
 SCALE_FREE = {"fixed", "normalised", "power", "geometric", "dwa", "famo", "fedhv-moving"}
 """Rules whose weights do not change when all losses are multiplied by one number."""
 

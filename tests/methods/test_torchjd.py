@@ -16,6 +16,7 @@ from problems import Point
 from fedhv import FSMGDA, InputError, LocalTraining, run
 from fedhv.methods import drive, make_method, torchjd_classes
 from fedhv.methods.minnorm import min_norm_weights
+from fedhv.methods.preferences import with_preferences
 from fedhv.methods.torchjd import OnGram, OnReports, OnUpdates
 from fedhv.methods.torchjd_classes import torchjd_method, torchjd_names
 from fedhv.problem.parameters import Layout
@@ -174,6 +175,19 @@ def test_a_scalarizer_gives_weights_of_size_one(name):
         assert np.abs(w).sum() == pytest.approx(1, abs=1e-5)
 
 
+def test_a_scalarizer_follows_preferences_or_takes_none():
+    tasks = ["a", "b"]
+    for name in [name for name in NAMES if issubclass(torchjd_method(name), OnReports)]:
+        if torchjd_method(name).vector is None:
+            with pytest.raises(InputError, match="takes no preferences"):
+                with_preferences(make(name), {"a": 3.0, "b": 1.0}, tasks)
+            with pytest.raises(InputError, match="'preferences'"):
+                make(name, preferences=(3.0, 1.0))
+        else:
+            preferring = with_preferences(make(name), {"a": 3.0, "b": 1.0}, tasks)
+            assert weights(preferring, [1.0, 2.0])[0] > weights(make(name), [1.0, 2.0])[0]
+
+
 # --- as methods -------------------------------------------------------------------------------------------
 
 
@@ -210,7 +224,7 @@ def test_a_method_can_be_sent_to_another_process():
         ("torchjd:FAMO", {}, "it keeps a state between calls that a checkpoint could not hold. Use the method 'famo'"),
         ("torchjd:NashMTL", {}, "it keeps a state"),
         ("torchjd:PCGradWeighting", {}, "use the aggregator"),
-        ("torchjd:STCH", {}, "mu"),
+        ("torchjd:STCH", {}, r"no default for `mu`\. Give a value, for example with --set methods\.torchjd:STCH\.mu"),
         ("torchjd:MGDA", {"epsilo": 1.0}, "Did you mean 'epsilon'"),
         ("torchjd:ConFIG", {"preferences": (-1.0, 1.0)}, "not negative"),
     ],

@@ -7,17 +7,19 @@ import math
 import numpy as np
 import pytest
 from mixed import CHANGES, mixed
+from observers import Watch
 from report.studies import write_run
 
-from fedhv import Front, InputError, front, read_run
+from fedhv import FedHVError, Front, InputError, front, read_run
 from fedhv.methods.rules.fixed import Fixed
 from fedhv.methods.rules.moving import MovingFedHV
+from fedhv.methods.rules.stch import STCH
 from fedhv.report import read_study
 from fedhv.report.figures.fronts import front_figure
 from fedhv.report.front import FrontPoint, Judged, MethodFront
 from fedhv.report.front_files import front_headings, front_rows
 from fedhv.report.payload import payload
-from fedhv.runs.fronts import front_of, preference_points
+from fedhv.runs.fronts import check_front_ranges, front_of, preference_points
 
 
 def test_preferences_of_two_tasks_are_even_and_of_more_lie_on_the_simplex():
@@ -151,5 +153,53 @@ def test_mistakes_in_a_front_are_one_line(setting_file):
         front(str(setting_file), ["fixed"], 1)
     with pytest.raises(InputError, match="takes no preferences and has no knob"):
         front(str(setting_file), ["uniform"])
-    with pytest.raises(InputError, match="no hyper-parameter 'mu'"):
+    with pytest.raises(InputError, match="Unknown hyper-parameter of method 'fixed' 'mu'"):
         front(str(setting_file), ["fixed@mu"])
+
+
+def test_a_range_is_for_one_method_or_for_all_that_vary_its_key():
+    both = [(MovingFedHV(), "factor"), (STCH(), "mu")]
+    given = {"fedhv-moving.factor": (1.1, 2.0), "mu": (0.1, 1.0)}
+    assert check_front_ranges(given, both) == given
+
+
+@pytest.mark.parametrize(
+    ("over", "ranges", "said"),
+    [
+        ("fedhv-moving@factor", {"factr": (1.1, 2.0)}, "Unknown range 'factr'. Did you mean 'factor'"),
+        ("fixed", {"preferences": (0.1, 0.9)}, "Unknown range 'preferences'. Known: none"),
+        ("fedhv-moving@factor", {"factor": (1.0, 2.0)}, "`factor` should be two numbers above 1, the smaller first"),
+        ("fedhv-moving@factor", {"fedhv-moving.factor": (0.5, 2.0)}, "two numbers above 1"),
+        ("stch@mu", {"mu": (2.0, 1.0)}, "two positive numbers, the smaller first"),
+        ("fedhv@reference", {"reference": (1.0, 2.0)}, "`reference` of method 'fedhv' is not a number"),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_an_error(over, ranges, said, setting_file):
+    with pytest.raises(InputError, match=said):
+        front(str(setting_file), [over], 2, ranges=ranges)
+
+
+def test_a_range_by_the_methods_name_is_used(setting_file):
+    pytest.importorskip("moocore")
+    ranges = {"stch.mu": (0.5, 0.75)}
+    found = front(str(setting_file), ["stch@mu"], 2, seeds=[0], ranges=ranges, rounds=1, jobs=1, quiet=True)
+    assert [point.value for point in found.methods[0].points] == [0.5, 0.75]
+
+
+def test_points_that_diverge_are_left_out_and_named(setting_file, tmp_path):
+    pytest.importorskip("moocore")
+    watch, ranges = Watch(), {"local_lr": (0.1, 1e30)}
+    found = front(
+        str(setting_file), ["fixed@local_lr"], 2, beside=["uniform"], seeds=[0, 1], ranges=ranges, rounds=1,
+        out=tmp_path, jobs=1, observer=watch,
+    )  # fmt: skip
+    assert [(each.label, {point.value for point in each.points}) for each in found.methods] == [
+        ("fixed (local_lr)", {0.1}), ("uniform", {None})
+    ]  # fmt: skip
+    (lost,) = found.diverged
+    assert str(lost) == "fixed (local_lr) at local_lr 1e+30 diverged with seeds 0, 1"
+    assert f"{lost}: left out of the front." in watch.said
+    told = json.loads((tmp_path / "front.json").read_text())
+    assert told["diverged"] == [{"label": "fixed (local_lr)", "over": "local_lr", "value": 1e30, "seeds": [0, 1]}]
+    with pytest.raises(FedHVError, match=r"At every point of the front a run diverged: .*local_lr 1e\+29"):
+        front(str(setting_file), ["fixed@local_lr"], 2, seeds=[0], ranges={"local_lr": (1e29, 1e30)}, rounds=1, jobs=1)

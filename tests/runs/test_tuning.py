@@ -110,6 +110,8 @@ def test_mistakes_in_a_tuning_are_one_line(setting_file):
         tune(str(setting_file), ["uniform"], ranges={"mu": (1, 2)})
     with pytest.raises(InputError, match="two positive numbers"):
         tune(str(setting_file), ["uniform"], ranges={"local_lr": (2, 1)})
+    with pytest.raises(InputError, match="two numbers above 1"):
+        tune(str(setting_file), ["fedhv-moving"], ranges={"fedhv-moving.factor": (1.0, 2.0)})
     with pytest.raises(InputError, match="`by` should be one of mean_accuracy"):
         criterion("auc", resolve(str(setting_file))[1].tasks)
 

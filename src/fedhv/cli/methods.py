@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedhv.cli.options import print_json
-from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method, method_class
+from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method, method_class, required
 from fedhv.methods.base import Method
 from fedhv.methods.preferences import PreferenceMethod
 from fedhv.methods.reporting import ReportingMethod
@@ -29,6 +29,7 @@ class Listed:
     reference: bool
     preferences: bool
     hyperparameters: list[str]
+    required: list[str]
     sends: RoundCommunication
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def print_methods(console: Console, as_json: bool) -> None:
     for title in ("down", "up", "extra"):
         table.add_column(title, justify="right")
     for row in rows:
-        needs = "reference" if row.reference else ""
+        needs = ", ".join([*(["reference"] if row.reference else []), *row.required])
         counts = (f"{count:,}" for count in (row.sends.down, row.sends.up, row.sends.extra))
         table.add_row(row.name, row.family, needs, ", ".join(row.hyperparameters), *counts)
     console.print(table)
@@ -78,6 +79,7 @@ def _listed(name: str, sends: RoundCommunication) -> Listed:
         reference="reference" in fields,
         preferences="preferences" in fields,
         hyperparameters=[each for each in fields if each not in COMMON],
+        required=required(cls),
         sends=sends,
     )
 

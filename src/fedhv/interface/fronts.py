@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from fedhv.report.front_points import make_front, moocore
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.runs.fronts import beside as one_point
-from fedhv.runs.fronts import check_points, front_of
+from fedhv.runs.fronts import check_front_ranges, check_points, front_of, whole_points
+from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.study import run_study
+from fedhv.runs.study import StudyFailed, run_study
+from fedhv.runs.tuning import own_ranges
 from fedhv.simulation.observer import Observer
 
 
@@ -51,7 +54,8 @@ def front(
     """The fronts of methods: each with several preferences, fixed weights or values of its knob, as one study.
 
     The same call with the same `out` resumes it. `out/front.json` and `out/front.csv` have every point, the exact
-    hypervolumes and the median attainment surface (by moocore), `out/front.png` the figure.
+    hypervolumes and the median attainment surface (by moocore), `out/front.png` the figure. A point of which a run
+    diverged with any seed is left out, and `Front.diverged` names it.
 
     Args:
         methods: Names or `Method`s; "NAME@KEY" varies the hyper-parameter KEY. By default preferences vary where a
@@ -59,7 +63,7 @@ def front(
         points: The points of each front.
         beside: Methods that are shown as one point beside the fronts.
         seeds: Every point has one run per seed.
-        ranges: The range of a hyper-parameter by name, such as `{"factor": (1.05, 4.0)}`.
+        ranges: The range of a hyper-parameter by name, such as `{"factor": (1.05, 4.0), "stch.mu": (0.05, 0.5)}`.
         out: The folder; without one nothing is kept but the result.
     """
     moocore()  # found missing before hours of runs
@@ -69,17 +73,20 @@ def front(
     changes = changes_of(settings, override)
     setting, problem = resolve(what, changes, rounds, data)
     m = len(problem.tasks)
-    found = []
+    chosen = []
     for each in methods:
         name, _, over = each.partition("@") if isinstance(each, str) else (each, "", "")
-        found.append(front_of(setting.chosen(name), over or None, points, m, ranges or {}))
+        chosen.append((setting.chosen(name), over or None))
+    checked = check_front_ranges(ranges or {}, chosen)
+    found = [front_of(method, over, points, m, own_ranges(checked, method.label)) for method, over in chosen]
     found += [one_point(setting.chosen(each)) for each in beside]
     check_applied(changes, [*methods, *beside])
     check_distinct("methods", [each.label for each in found])
     given = resolve_reference(reference, setting, problem)
     check_model(problem)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
-        runs = run_study(
+        study = partial(
+            run_study,
             setting,
             problem,
             [variant for each in found for variant in each.variants],
@@ -94,13 +101,27 @@ def front(
             data=data,
             observer=watch,
         )
+        runs = _finished(study)
+        kept, diverged = whole_points(found, seeds, {run.folder for run in runs}, folder)
+        for lost in diverged:
+            watch.message(f"{lost}: left out of the front.")
         tasks = [task.name for task in problem.tasks]
-        owners = [(each, {variant.place(folder, s) for variant in each.variants for s in seeds}) for each in found]
+        owners = [(each, {variant.place(folder, s) for variant in each.variants for s in seeds}) for each in kept]
         sorted_runs = [(each, [run for run in runs if run.folder in places]) for each, places in owners]
-        result = make_front(setting.name, tasks, seeds, setting.evaluation.reference, sorted_runs, folder)
+        result = make_front(setting.name, tasks, seeds, setting.evaluation.reference, sorted_runs, folder, diverged)
         if out:
             result.write(folder, figures=_has_matplotlib())
         return result if out else replace(result, folder=None)
+
+
+def _finished(study: Callable[[], list[Run]]) -> list[Run]:
+    """The runs of the study without those that diverged."""
+    try:
+        return study()
+    except StudyFailed as failed:
+        if not failed.diverged:
+            raise
+        return failed.runs
 
 
 def _has_matplotlib() -> bool:

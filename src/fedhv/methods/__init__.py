@@ -70,6 +70,7 @@ __all__ = [
     "make_method",
     "method_class",
     "method_place",
+    "required",
 ]
 
 
@@ -103,9 +104,25 @@ def make_method(name: str, parameters: Mapping[str, Any] | None = None) -> Metho
     for key in given:
         if key not in known:
             raise unknown(f"hyper-parameter of method '{name}'", key, known)
+    lacking = [key for key in required(cls) if key not in given]
+    if lacking:
+        keys = " and ".join(f"`{key}`" for key in lacking)
+        raise InputError(
+            f"Method '{name}' has no default for {keys}. Give a value, for example with "
+            f"--set methods.{name}.{lacking[0]}=VALUE."
+        )
     try:
         return cls(**given)
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputError(f"Method '{name}' could not be made: {error}.") from None
+
+
+def required(cls: type[Method]) -> list[str]:
+    """The hyper-parameters of a method that have no default."""
+    return [
+        each.name
+        for each in dataclasses.fields(cls)
+        if each.init and each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+    ]

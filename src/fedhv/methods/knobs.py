@@ -40,6 +40,7 @@ KNOBS: dict[str, Knob] = {
     "imtl-l": Knob("rate", 0.01, 1.0),
     "fedhv-moving": Knob("factor", 1.02, 5.0, least=1.0),
     "torchjd:CAGrad": Knob("c", 0.1, 0.9),
+    "torchjd:CAGradWeighting": Knob("c", 0.1, 0.9),
     "torchjd:FairGrad": Knob("alpha", 0.3, 3.0),
     "torchjd:FairGradWeighting": Knob("alpha", 0.3, 3.0),
     "torchjd:COSMOS": Knob("lambda_", 0.1, 10.0),

@@ -75,7 +75,7 @@ def with_preferences(method: Method, preferences: Mapping[str, float], tasks: Se
         preferences: A number for every task.
         tasks: The tasks' names, in their order.
     """
-    if not any(each.name == "preferences" for each in fields(method)):
+    if not any(each.name == "preferences" and each.init for each in fields(method)):
         raise InputError(f"Method '{method.label}' takes no preferences. Leave out [preferences].")
     for name in preferences:
         if name not in tasks:

@@ -101,6 +101,8 @@ def _class(name: str) -> type[Method]:
     ]
     if vector is not None and base is not OnReports:
         fields.append(("preferences", Any, field(default=None)))
+    if vector is None and base is OnReports:  # its rule would ignore the preferences of a loss-only method
+        fields.append(("preferences", Any, field(default=None, init=False)))
     namespace = {
         "__doc__": f"TorchJD's {name}. {inspect.getdoc(base) or ''}",
         "__module__": base.__module__,  # a run's fingerprint has the name of its method's class

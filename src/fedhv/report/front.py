@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedhv.protocol.evaluation import ACCURACY
+from fedhv.runs.fronts import DivergedPoint
 from fedhv.support.statistics import Paired
 
 SCORE, LOSS = "score", "loss"
@@ -51,7 +52,8 @@ class FrontPoint:
         losses: The test loss of every task.
         training_losses: The last reported loss of every task, if there are reports.
         weights: The mean task weights over all rounds.
-        nondominated: Whether no other point of this method and seed is better in all scores.
+        nondominated: Whether no other point of this method and seed dominates it: is better in one score and in none
+            worse.
     """
 
     value: Any
@@ -108,6 +110,7 @@ class Front:
         methods: The fronts, then the methods beside them.
         folder: Where the runs and `front.json` are; None if they were not kept.
         judged: What every task is judged by; accuracies if it is empty.
+        diverged: The points that are left out because a run of theirs diverged.
     """
 
     setting: str
@@ -118,6 +121,7 @@ class Front:
     methods: tuple[MethodFront, ...]
     folder: Path | None = field(default=None, compare=False)
     judged: tuple[Judged, ...] = ()
+    diverged: tuple[DivergedPoint, ...] = ()
 
     @property
     def mains(self) -> tuple[Judged, ...]:

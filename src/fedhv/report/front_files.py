@@ -62,6 +62,15 @@ def front_record(front: Front) -> dict[str, Any]:
         ],
         "differences": front.differences(),
         "dominated": front.dominated(),
+        "diverged": [
+            {
+                "label": each.label,
+                "over": each.over,
+                "value": list(each.value) if isinstance(each.value, tuple) else each.value,
+                "seeds": list(each.seeds),
+            }
+            for each in front.diverged
+        ],
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedhv.protocol.evaluation import ACCURACY
 from fedhv.report.front import LOSS, SCORE, Front, FrontPoint, Judged, MethodFront, as_costs
-from fedhv.runs.fronts import FrontMethod
+from fedhv.runs.fronts import DivergedPoint, FrontMethod
 from fedhv.runs.record import Run
 from fedhv.support.errors import InputError
 
@@ -37,12 +37,13 @@ def make_front(
     loss_reference: float,
     found: Sequence[tuple[FrontMethod, list[Run]]],
     folder: Path,
+    diverged: Sequence[DivergedPoint] = (),
 ) -> Front:
-    """The front of finished runs; for every method its runs, in any order."""
+    """The front of finished runs; for every method its runs, in any order. `diverged` are points without runs."""
     mains = tuple(Judged(task.main.name, task.main.higher) for task in found[0][1][0].summary.tasks)
     fronts = [_method_front(each, runs, seeds, loss_reference, folder, mains) for each, runs in found]
     rounds = found[0][1][0].summary.rounds
-    made = Front(setting, tuple(tasks), rounds, tuple(seeds), {}, tuple(fronts), folder, mains)
+    made = Front(setting, tuple(tasks), rounds, tuple(seeds), {}, tuple(fronts), folder, mains, tuple(diverged))
     return replace(made, reference={space: {SCORE: 0.0, LOSS: loss_reference}[space] for space in made.spaces})
 
 

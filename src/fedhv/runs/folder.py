@@ -97,7 +97,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
             if key != "run.fedhv":
                 raise InputError(
                     f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out, or "
-                    "replace the run with --fresh."
+                    "delete that folder; `run` and `compare` delete it with --fresh."
                 )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
@@ -105,7 +105,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     if other:
         raise InputError(
             f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
-            "or replace the run with --fresh."
+            "or delete that folder; `run` and `compare` delete it with --fresh."
         )
 
 

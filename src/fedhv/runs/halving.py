@@ -14,7 +14,7 @@ from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
 from fedhv.runs.study import StudyFailed
-from fedhv.runs.tuning import Criterion, Trial, best, rungs, score, trials_of
+from fedhv.runs.tuning import Criterion, Trial, best, own_ranges, rungs, score, trials_of
 from fedhv.runs.variants import Variant
 from fedhv.simulation.observer import Observer
 from fedhv.support import toml
@@ -120,7 +120,7 @@ def halve(
     observer: Observer,
 ) -> Tuned:
     """Tune methods. `setting` and `problem` evaluate on validation; `original` is the setting for the result."""
-    everything = [trials_of(method, trials, _own(ranges, method.label)) for method in methods]
+    everything = [trials_of(method, trials, own_ranges(ranges, method.label)) for method in methods]
     ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every))
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
@@ -152,12 +152,6 @@ def halve(
     found = Tuned(result, tuple(tried.values()), tuple(ladder), tuple(seeds), by, setting.federation.validation, folder)
     found.write(folder)
     return found
-
-
-def _own(ranges: Mapping[str, tuple[float, float]], label: str) -> dict[str, tuple[float, float]]:
-    """The ranges for a method: those of all methods, then those under `METHOD.` and its name."""
-    common = {key: ends for key, ends in ranges.items() if "." not in key}
-    return common | {key.rpartition(".")[2]: ends for key, ends in ranges.items() if key.startswith(f"{label}.")}
 
 
 def _judged(trial: Trial, folder: Path, seeds: Sequence[int], rounds: int, by: Criterion) -> Trial:

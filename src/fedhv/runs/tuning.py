@@ -83,21 +83,34 @@ def check_ranges(
     ranges: Mapping[str, tuple[float, float]], methods: Sequence[Method]
 ) -> dict[str, tuple[float, float]]:
     """Ranges as a user gives them, by `KEY` or `METHOD.KEY`. Those that no method has are rejected."""
-    rates = [each.key for each in RATES]
-    known = [*rates, *(f"{m.label}.{key}" for m in methods for key in (*rates, *_knobs(m)))]
+    known = {each.key: 0.0 for each in RATES}
+    for method in methods:
+        knob = KNOBS.get(method.label)
+        known |= {f"{method.label}.{each.key}": each.least for each in (*RATES, *([knob] if knob else []))}
+    return checked_ranges(ranges, known)
+
+
+def checked_ranges(
+    ranges: Mapping[str, tuple[float, float]], known: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Ranges whose names are known and whose ends are above the number that belongs to the name."""
     found = {}
     for key, ends in ranges.items():
         if key not in known:
             raise unknown("range", key, known)
+        least = known[key]
         low, high = (float(end) for end in ends) if len(ends) == 2 else (0.0, 0.0)
-        if not 0 < low < high < math.inf:
-            raise InputError(f"The range of `{key}` should be two positive numbers, the smaller first. Found {ends}.")
+        if not least < low < high < math.inf:
+            what = f"two numbers above {least:g}" if least else "two positive numbers"
+            raise InputError(f"The range of `{key}` should be {what}, the smaller first. Found {ends}.")
         found[key] = (low, high)
     return found
 
 
-def _knobs(method: Method) -> list[str]:
-    return [KNOBS[method.label].key] if method.label in KNOBS else []
+def own_ranges(ranges: Mapping[str, tuple[float, float]], label: str) -> dict[str, tuple[float, float]]:
+    """The ranges for a method: those of all methods, then those under `METHOD.` and its name."""
+    common = {key: ends for key, ends in ranges.items() if "." not in key}
+    return common | {key.rpartition(".")[2]: ends for key, ends in ranges.items() if key.startswith(f"{label}.")}
 
 
 def rungs(trials: int, rounds: int, every: int) -> list[tuple[int, int]]:

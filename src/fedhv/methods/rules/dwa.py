@@ -17,7 +17,7 @@ class DWA(LossRule):
     r"""Tasks whose loss falls slowly weigh more: $w_i \propto p_i \exp(\hat F_i^t / (\hat F_i^{t-1} T))$.
 
     S. Liu, E. Johns and A. J. Davison, End-to-End Multi-Task Learning with Attention, 2019, its dynamic weight
-    average, with rounds in place of epochs. The weights are the preferences until there are two reports. T → ∞ gives
+    average, with rounds in place of epochs. The first report alone gives the preferences. T → ∞ gives
     the preferences. T → 0 gives all weight to the task whose loss decreased by the smallest factor.
 
     Attributes:
