@@ -70,8 +70,8 @@ def _examples(benchmark: Benchmark, given: Any) -> Examples:
         if given.test is None:
             raise InputError(f"Problem '{given.name}' should have test examples. Found none.")
         return given.test
-    examples = as_examples("the examples to evaluate on", given)
     tasks = benchmark.tasks
+    examples = as_examples("the examples to evaluate on", given, tasks)
     if len(examples.targets) != len(tasks):
         raise InputError(
             f"The examples to evaluate on should have targets for {len(tasks)} tasks. Found {len(examples.targets)}; "
