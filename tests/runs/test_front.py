@@ -127,3 +127,17 @@ def test_mistakes_in_a_front_are_one_line(setting_file):
         front(str(setting_file), ["uniform"])
     with pytest.raises(InputError, match="no hyper-parameter 'mu'"):
         front(str(setting_file), ["fixed@mu"])
+    with pytest.raises(InputError, match=r"at least 2 points\. Found 2\.5"):
+        front(str(setting_file), ["fixed"], 2.5)
+    with pytest.raises(InputError, match=r"^`beside` should be a list\. Found 'uniform'\.$"):
+        front(str(setting_file), ["fixed"], 2, beside="uniform")
+    with pytest.raises(
+        InputError, match=r"^The range of `power` would be ignored: .* METHOD@power, or leave it out\.$"
+    ):
+        front(str(setting_file), ["fixed"], 2, ranges={"power": (1.0, 2.0)})
+    with pytest.raises(InputError, match=r"^`ranges` should be a dict"):
+        front(str(setting_file), ["fixed"], 2, ranges=[0.1, 1.0])
+    with pytest.raises(
+        InputError, match=r"^The range of `factor` should be two numbers above 1, the smaller first\. F"
+    ):
+        front(str(setting_file), ["fedhv-moving@factor"], 2, ranges={"factor": (1.0, 2.0)})

@@ -19,7 +19,7 @@ from fedhv.report.front_points import make_front, moocore
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.runs.fronts import beside as one_point
-from fedhv.runs.fronts import check_points, front_of
+from fedhv.runs.fronts import check_points, check_used, front_of
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.runs.study import run_study
@@ -64,6 +64,7 @@ def front(
     """
     moocore()  # found missing before hours of runs
     check_list("methods", methods)
+    check_list("beside", beside)
     seeds = seeds_of(seeds)
     check_points(points)
     changes = changes_of(settings, override)
@@ -73,6 +74,7 @@ def front(
     for each in methods:
         name, _, over = each.partition("@") if isinstance(each, str) else (each, "", "")
         found.append(front_of(setting.chosen(name), over or None, points, m, ranges or {}))
+    check_used(ranges or {}, found)
     found += [one_point(setting.chosen(each)) for each in beside]
     check_applied(changes, [*methods, *beside])
     check_distinct("methods", [each.label for each in found])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedhv.methods import Method
 from fedhv.methods.knobs import KNOBS, Knob
-from fedhv.runs.tuning import halton
+from fedhv.runs.tuning import check_range, halton
 from fedhv.runs.variants import Variant
 from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_whole
 
 PREFERENCES = "preferences"
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
@@ -62,7 +63,8 @@ def front_of(
         values = tuple(preference_points(points, tasks))
     else:
         if over in ranges:
-            knob = Knob(over, *ranges[over], least=knob.least if knob and knob.key == over else 0.0)
+            least = knob.least if knob and knob.key == over else 0.0
+            knob = Knob(over, *check_range(over, ranges[over], least), least=least)
         if knob is None or knob.key != over:
             raise InputError(f"`{over}` of method '{method.label}' needs a range: --range {over}=LOW:HIGH.")
         values = tuple(knob.at(i / max(points - 1, 1)) for i in range(points))
@@ -99,7 +101,19 @@ def preference_points(points: int, tasks: int) -> list[tuple[float, ...]]:
     return found
 
 
+def check_used(ranges: Mapping[str, Any], fronts: Sequence[FrontMethod]) -> None:
+    """Reject ranges of hyper-parameters that no front varies."""
+    if not isinstance(ranges, Mapping):
+        raise InputError(f"`ranges` should be a dict of (low, high) by name. Found {ranges!r}.")
+    for key in ranges:
+        if key not in {each.over for each in fronts}:
+            raise InputError(
+                f"The range of `{key}` would be ignored: no front varies it. Name its method as METHOD@{key}, or leave "
+                "it out."
+            )
+
+
 def check_points(points: int) -> None:
     """Reject a front of fewer than two points."""
-    if points < 2:
-        raise InputError(f"A front should have at least 2 points. Found {points}.")
+    if not is_whole(points) or points < 2:
+        raise InputError(f"A front should have at least 2 points. Found {points!r}.")

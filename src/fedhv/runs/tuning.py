@@ -86,14 +86,26 @@ def check_ranges(
     rates = [each.key for each in RATES]
     known = [*rates, *(f"{m.label}.{key}" for m in methods for key in (*rates, *_knobs(m)))]
     found = {}
+    if not isinstance(ranges, Mapping):
+        raise InputError(f"`ranges` should be a dict of (low, high) by name. Found {ranges!r}.")
     for key, ends in ranges.items():
         if key not in known:
             raise unknown("range", key, known)
-        low, high = (float(end) for end in ends) if len(ends) == 2 else (0.0, 0.0)
-        if not 0 < low < high < math.inf:
-            raise InputError(f"The range of `{key}` should be two positive numbers, the smaller first. Found {ends}.")
-        found[key] = (low, high)
+        owners = [KNOBS[m.label] for m in methods if m.label in KNOBS and key == f"{m.label}.{KNOBS[m.label].key}"]
+        found[key] = check_range(key, ends, owners[0].least if owners else 0.0)
     return found
+
+
+def check_range(key: str, ends: Any, least: float = 0.0) -> tuple[float, float]:
+    """The two ends of a range as a user gives them, both above `least`."""
+    try:
+        low, high = map(float, ends)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not least < low < high < math.inf:
+        what = f"numbers above {least:g}" if least else "positive numbers"
+        raise InputError(f"The range of `{key}` should be two {what}, the smaller first. Found {ends}.")
+    return low, high
 
 
 def _knobs(method: Method) -> list[str]:
