@@ -30,6 +30,8 @@ def test_a_knob_goes_from_one_end_of_its_range_to_the_other():
     found = front_of(MovingFedHV(), "factor", 3, 2, {"factor": (1.1, 2.0)})
     assert [round(v, 3) for v in found.values] == [1.1, round(1 + 0.1**0.5, 3), 2.0]
     assert [variant.method.factor for variant in found.variants] == list(found.values)
+    with pytest.raises(InputError, match=r"at least two tasks\. Found one\.$"):
+        front_of(Fixed(), None, 3, 1, {})
     with pytest.raises(InputError, match="needs a range"):
         front_of(Fixed(), "local_lr", 3, 2, {})
 

@@ -59,6 +59,18 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
         raise InputError(f"{folder} is not empty and has no run. Choose another folder with --out.")
 
 
+def check_study_folder(folder: Path) -> None:
+    """Reject a folder that cannot hold several runs; nothing is written.
+
+    A report reads the folder of a run as that run and would not find the study's runs in it.
+    """
+    place = next(each for each in (folder, *folder.absolute().parents) if os.path.exists(each))
+    if not place.is_dir():
+        raise InputError(f"{place} should be a folder. Found a file.")
+    if holds_run(folder):
+        raise InputError(f"{folder} is the folder of one run. Choose another folder for several runs with --out.")
+
+
 def _entries(folder: Path) -> set[str]:
     try:
         return set(os.listdir(folder))

@@ -89,6 +89,8 @@ def preference_points(points: int, tasks: int) -> list[tuple[float, ...]]:
     Two tasks: k/(K + 1) and the rest. More tasks: equal preferences, then points of a Halton sequence that is uniform
     on the simplex.
     """
+    if tasks < 2:
+        raise InputError("A front over preferences should have at least two tasks. Found one.")
     if tasks > len(PRIMES):
         raise InputError(f"A front over preferences has at most {len(PRIMES)} tasks. Found {tasks}.")
     if tasks == 2:
