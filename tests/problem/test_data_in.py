@@ -250,6 +250,14 @@ def test_a_dataset_of_the_hub_is_the_problem_of_its_arrays():
     assert same(problem, expected())
 
 
+def test_a_format_of_a_dataset_hides_no_column():
+    datasets = pytest.importorskip("datasets")
+    table, test = (datasets.Dataset.from_dict(columns(parts)) for parts in (clients(), [arrays(9, seed=9)]))
+    table = table.with_format("torch", columns=["a"])
+    problem = Problem.from_table(Net, TASKS, table, inputs=INPUTS, targets=TARGETS, client="hospital", test=test)
+    assert problem.clients.sizes.tolist() == expected().clients.sizes.tolist()
+
+
 def test_a_dataset_of_tokens_with_masks():
     tokens = [[1, 2, 3], [4, 5, 0]]
     table = hub({"input_ids": tokens, "attention_mask": [[1, 1, 1], [1, 1, 0]], "y": [0, 1], "z": [0.5, 1.5]})

@@ -150,7 +150,7 @@ def client_lists(table: Any, name: Any, rows: int) -> list[np.ndarray]:
     _check_name(table, name)
     if is_frame(table) and is_frame(table[name]):
         raise InputError(f"Column '{name}' should be one column. Found several of that name; rename them.")
-    given = list(table[name])
+    given = list((table.with_format(None) if is_hub(table) else table)[name])  # a format may hide the column
     values = np.empty(len(given), dtype=object)
     for i, each in enumerate(given):  # one by one: tuples would become rows of a matrix
         values[i] = each
