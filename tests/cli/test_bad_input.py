@@ -150,6 +150,19 @@ def test_a_file_in_place_of_the_folder_is_refused(command, folder):
     assert_refused(command("run", "small.toml", "--out", "zero.toml"), "should be a folder. Found a file.")
 
 
+@pytest.mark.parametrize("verb", ["compare", "tune", "front"])
+def test_several_runs_need_a_folder_that_is_no_run_and_no_file(verb, command, folder):
+    assert command("run", "small.toml", "--method", "uniform", "--rounds", "1", "--out", "run", "--quiet").code == 0
+    before = everything(folder)
+    methods = ["--methods", "fixed"]
+    for place in ("zero.toml", "zero.toml/new"):
+        assert_refused(command(verb, "small.toml", *methods, "--out", place), "zero.toml should be a folder. Found a")
+    assert_refused(
+        command(verb, "small.toml", *methods, "--out", "run"), "run is the folder of one run. Choose another"
+    )
+    assert everything(folder) == before
+
+
 def test_a_name_too_long_for_a_file_is_an_unknown_setting(command, folder):
     assert_refused(command("run", "s" * 5000), "")
 

@@ -6,6 +6,7 @@ import builtins
 import inspect
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 from observers import Watch
@@ -111,6 +112,20 @@ def test_a_reference_is_calibrated_by_a_settings_name_and_for_a_problem(setting_
     assert own.tasks == ("colour", "größe")
     slow = fedhv.calibrate(everything_random(), fedhv.FedHV(local_lr=0.01), rounds=1, **OPTIONS)
     assert slow.provenance.local_lr == 0.01
+
+
+@pytest.mark.parametrize("change", [{}, {"scale": "initial"}, {"validation": 0.5}, {"missing": 0.5}])
+def test_a_problem_is_calibrated_as_a_run_of_it_is(change):
+    problem = everything_random()
+    run = fedhv.run(problem, "fedhv", rounds=1, override=["calibration.rounds=2"], **OPTIONS, **change)
+    assert fedhv.calibrate(problem, rounds=2, **OPTIONS, **change).values == run.reference.values
+
+
+def test_a_problem_with_scales_to_measure_is_calibrated():
+    problem = everything_random()
+    scaled = replace(problem, tasks=tuple(replace(task, scale="initial") for task in problem.tasks))
+    reference = fedhv.calibrate(scaled, rounds=2, **OPTIONS)
+    assert reference.values == fedhv.calibrate(problem, rounds=2, scale="initial", **OPTIONS).values
 
 
 def test_a_calibration_is_kept_where_it_is_asked_to(tmp_path):

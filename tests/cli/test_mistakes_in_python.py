@@ -34,12 +34,33 @@ def own(**changes):
         (lambda: fedhv.classification("kind", 1), r"at least 2 classes\. Found 1\.$"),
         (lambda: fedhv.multilabel("marks", 0), r"at least 1 label\. Found 0\.$"),
         (lambda: own(tasks=["kind"]), r"should be made by classification, .* Found 'kind'\.$"),
+        (lambda: own(augment=lambda x: x), r"^`augment` should .* with `draw` and `apply`\. Found a function\.$"),
         (
             lambda: own(clients=[X]),
             r"client 0's examples should be inputs and a list of targets, .* Found a ndarray\.$",
         ),
         (lambda: own(clients=[(X, Y)]), r"the targets of client 0's examples should be a list, .* Found a ndarray\.$"),
         (lambda: own(clients=[(X, [Y], 3)]), r"client 0's examples .* Found a tuple of 3\.$"),
+        (lambda: fedhv.run(quadratic(), "uniform", engine=None), r"^Unknown engine 'None'\. Known: auto, "),
+        (
+            lambda: fedhv.run(quadratic(), reference=3.0),
+            r"^A reference should be a file, a name, or a loss for each of .* Found 3\.0\.$",
+        ),
+        (lambda: fedhv.compare(quadratic(), local_lrs=0.1), r"^`local_lrs` should be a list\. Found 0\.1\.$"),
+        (lambda: fedhv.tune(quadratic(), trials="9"), r"^`trials` should be at least 1\. Found '9'\.$"),
+        (lambda: fedhv.tune(quadratic(), trials=1.5), r"^`trials` should be at least 1\. Found 1\.5\.$"),
+        (
+            lambda: fedhv.tune(quadratic(), ranges=[1]),
+            r"^`ranges` should be a dict of \(low, high\) by name\. Found \[1",
+        ),
+        (
+            lambda: fedhv.tune(quadratic(), ranges={"local_lr": 0.1}),
+            r"^The range of `local_lr` should be two positive numbers, the smaller first\. Found 0\.1\.$",
+        ),
+        (
+            lambda: fedhv.tune(quadratic(), ["fedhv-moving"], ranges={"fedhv-moving.factor": (1, 4)}),
+            r"^The range of `fedhv-moving\.factor` should be two numbers above 1, the smaller first\. Found \(1, 4\)",
+        ),
         (lambda: own(test={"x": X}), r"the test examples should be .* Found a dict\.$"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from fedhv import Examples, Problem, classification, multilabel, padded, regression
+from fedhv import Examples, InputError, Problem, classification, multilabel, padded, regression, run
 from fedhv.problem.stored import Collated
 
 from .ward import TASKS, Net, TwoParts, Words, arrays, clients, trained
@@ -48,6 +48,37 @@ def same(problem, other):
     return True
 
 
+# --- arrays and tensors -------------------------------------------------------------------------------------
+
+
+def test_tensors_of_a_graph_are_numbers(tmp_path):
+    def part(n, seed=0):
+        x, (risk, stay) = arrays(n, seed)
+        return torch.tensor(x, requires_grad=True) * 1, [risk, torch.tensor(stay, requires_grad=True)]
+
+    problem = Problem.from_clients(Net, TASKS, [part(n, k + 1) for k, n in enumerate((7, 12, 5))], part(9, 9))
+    assert same(problem, expected())
+    assert not problem.train.inputs.requires_grad
+    assert run(problem, "uniform", rounds=1, out=tmp_path / "run").rounds
+
+
+def test_masked_entries_of_an_array_are_missing():
+    x, (risk, stay) = arrays(6)
+    hidden = np.arange(6) % 3 == 0
+    given = [np.ma.masked_array(risk, hidden), np.ma.masked_array(stay, hidden)]
+    problem = Problem.from_clients(Net, TASKS, [(x, given)], (x, [np.ma.masked_array(risk), stay]))
+    assert [mask.tolist() for mask in problem.train.labelled] == [(~hidden).tolist()] * 2
+    assert problem.train.targets[0].dtype == torch.int64
+    assert problem.test.labelled is None
+    with pytest.raises(InputError, match="finite inputs"):
+        Problem.from_clients(Net, TASKS, [(np.ma.masked_array(x, x > 0), [risk, stay])], (x, [risk, stay]))
+
+
+def test_long_floats_are_floats():
+    x, targets = arrays(6)
+    assert torch.equal(Examples.of(x.astype(np.longdouble), targets).inputs, torch.from_numpy(x))
+
+
 # --- pandas -------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +114,22 @@ def test_a_series_with_an_index_of_its_own_is_its_values():
     assert part.targets[0].tolist() == table["at_risk"].tolist()
     problem = Problem.from_clients(Net, TASKS, [(x, table[["at_risk", "days"]])], (x, targets))
     assert torch.equal(problem.train.targets[1], problem.test.targets[1])
+
+
+def test_a_frame_of_targets_with_the_tasks_names_is_taken_by_name():
+    tasks = [regression("risk", 1.0), regression("stay", 1.0)]
+    x, (risk, stay) = arrays(6)
+    named = frame({"stay": stay, "risk": risk})
+    problem = Problem.from_clients(Net, tasks, [(x, named)], (x, [risk, stay]))
+    for mine, theirs in zip(problem.train.targets, problem.test.targets, strict=True):
+        assert torch.equal(mine.float(), theirs.float())
+
+
+@pytest.mark.parametrize("kind", ["index", "array"])
+def test_names_of_columns_may_be_an_index_or_an_array(kind):
+    table = frame(columns(clients()))
+    names = table.columns[:4] if kind == "index" else np.array(INPUTS)
+    assert torch.equal(Examples.from_table(table, names, TARGETS).inputs, expected().train.inputs)
 
 
 def test_several_columns_of_one_task_lie_side_by_side():
@@ -203,6 +250,14 @@ def test_a_dataset_of_the_hub_is_the_problem_of_its_arrays():
     assert same(problem, expected())
 
 
+def test_a_format_of_a_dataset_hides_no_column():
+    datasets = pytest.importorskip("datasets")
+    table, test = (datasets.Dataset.from_dict(columns(parts)) for parts in (clients(), [arrays(9, seed=9)]))
+    table = table.with_format("torch", columns=["a"])
+    problem = Problem.from_table(Net, TASKS, table, inputs=INPUTS, targets=TARGETS, client="hospital", test=test)
+    assert problem.clients.sizes.tolist() == expected().clients.sizes.tolist()
+
+
 def test_a_dataset_of_tokens_with_masks():
     tokens = [[1, 2, 3], [4, 5, 0]]
     table = hub({"input_ids": tokens, "attention_mask": [[1, 1, 1], [1, 1, 0]], "y": [0, 1], "z": [0.5, 1.5]})
@@ -277,6 +332,23 @@ def test_clients_may_be_numbers_or_of_several_types():
     mixed = table | {"who": np.array(["a", 3, "a", 4], dtype=object)}
     problem = Problem.from_table(Net, tasks, mixed, inputs="x", targets={"y": "y"}, client="who", test=table)
     assert problem.clients.sizes.tolist() == [1, 1, 2]
+
+
+def test_clients_may_have_names_of_several_parts():
+    table = {"x": np.zeros((4, 1)), "y": [0, 1, 0, 1], "who": [(2, 1), (1, 2), (2, 1), (1, 1)]}
+    options = {"inputs": "x", "targets": {"y": "y"}, "client": "who", "test": table}
+    problem = Problem.from_table(Net, [classification("y", 2)], table, **options)
+    assert [held.tolist() for held in problem.clients] == [[3], [1], [0, 2]]
+
+
+def test_clients_of_a_table_hold_out_examples_as_others_do():
+    table = columns(clients())
+    options = {"inputs": INPUTS, "targets": TARGETS, "client": "hospital", "validation": 0.25}
+    problem = Problem.from_table(Net, TASKS, table, **options)
+    other = Problem.from_clients(Net, TASKS, clients(), validation=0.25)
+    assert problem.test is None
+    for mine, theirs in ((problem.clients, other.clients), (problem.validation, other.validation)):
+        assert [each.tolist() for each in mine] == [each.tolist() for each in theirs]
 
 
 def test_real_numbers_of_a_table_are_classes_where_the_task_has_classes():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from fedhv import Examples, InputError, Problem, classification, multilabel, regression
+from fedhv import Benchmark, Clients, Examples, InputError, Problem, classification, multilabel, regression
 
 from .ward import Net, arrays
 
@@ -88,6 +88,24 @@ TABLES = [
         lambda: made(frame(hospital=["a", None, "b", None])),
         r"^Column 'hospital' should name every row's client\. Found 2 rows without one; fill them in or leave",
     ),
+    (
+        lambda: made(frame().assign(ward="x").rename(columns={"ward": "hospital"})),
+        r"^Column 'hospital' should be one column\. Found several of that name; rename them\.$",
+    ),
+    (lambda: made(frame(hospital=[["a"]] * 4)), r"^Column 'hospital' .* by a number or text\. Found a list\.$"),
+    (
+        lambda: made(TABLE | {"hospital": ["a", "b", "a"]}),
+        r"^Column 'hospital' should name the client of each of the 4 rows\. Found 3 rows\.$",
+    ),
+    (lambda: made(TABLE | {"hospital": ["a"] * 5}), r"client of each of the 4 rows\. Found 5 rows\.$"),
+    (
+        lambda: made(TABLE | {"days": [1.0, 2.0]}, inputs=["age", "days"]),
+        r"^A table's columns should have one length\. Found 4 rows in 'age', 2 in 'days'\.$",
+    ),
+    (lambda: made(frame(), client=np.arange(4)), r"^A column should be given by its name\. Found a ndarray; add it to"),
+    (lambda: made(frame(), targets={"kind": frame()["kind"]}), r"^A column should be .* name\. Found a Series; add it"),
+    (lambda: made(frame(), tasks=classification("kind", 2)), r"should be a list\. Found a Task; put it in brackets\.$"),
+    (lambda: made(frame(), validation="0.2"), r"^`validation` should be in \[0, 1\), the share .* Found '0\.2'\.$"),
     (lambda: made(frame(), targets={}), r"^`targets` should name a column for every task, \['kind'\]\. Found \[\]\.$"),
     (lambda: made(frame(), targets="kind"), r"^`targets` should name a column for every task, .* Found 'kind'\.$"),
     (
@@ -263,6 +281,10 @@ def test_partitioners():
             lambda: Examples.of(np.array([{}, None], dtype=object), [[0, 1]]),
             r"^The inputs should be an array of numbers\. Found \{\}; encode or convert them\.$",
         ),
+        (
+            lambda: Examples.of((each for each in X), [[0, 1, 0, 1]]),
+            r"array of numbers\. Found generator; encode or conv",
+        ),
         (lambda: Examples.of(X, [[None, "a", 1, 0]]), r"^The targets should be an array of numbers\. Found 'a'"),
         (
             lambda: Problem.from_clients(Net, [classification("kind", 2)], [(X, {"kind": [0, 1, 0, 1]})], arrays(3)),
@@ -273,3 +295,48 @@ def test_partitioners():
 def test_arrays(call, said):
     with pytest.raises(InputError, match=said):
         call()
+
+
+def test_frames_of_clients_with_other_columns_are_refused():
+    one, other = (pandas().DataFrame(X, columns=list(names)) for names in ("abcd", "dcba"))
+    tasks, y = [classification("kind", 2)], [[0, 1, 0, 1]]
+
+    def call(*inputs):
+        return Problem.from_clients(Net, tasks, [(x, y) for x in inputs[:-1]], (inputs[-1], y))
+
+    said = (
+        r"same columns in the same order\. Found \['d', 'c', 'b', 'a'\] with client 1, \['a', 'b', 'c', 'd'\] with cl"
+    )
+    with pytest.raises(InputError, match=said):
+        call(one, other, one)
+    with pytest.raises(InputError, match=r"Found \['d', .* with the test examples, \['a', .* with client 0\.$"):
+        call(one, one, other)
+    with pytest.raises(InputError, match=r"Found \['d', .* with client 1, \['a'"):
+        call({"x": one}, {"x": other}, {"x": one})
+    assert len(call(one, X, one).train) == 8
+
+
+@pytest.mark.parametrize(
+    ("lists", "said"),
+    [
+        ([[True, False, True]], r"whole numbers\. Found bool; give numpy\.flatnonzero\(mask\)\.$"),
+        ([[0.5, 1.0]], r"^A client's examples should be a list of whole numbers\. Found float64\.$"),
+        ([["a"]], r"Found <U1\.$"),
+        ([3], r"Found int64 of shape \(\)\.$"),
+    ],
+)
+def test_what_is_no_list_of_indices_is_refused(lists, said):
+    with pytest.raises(InputError, match=said):
+        Clients.of(lists)
+    assert Clients.of([[], [1]]).sizes.tolist() == [0, 1]
+
+
+def test_benchmarks_have_examples_and_problems_clients():
+    tasks = [classification("kind", 2)]
+    with pytest.raises(
+        InputError, match=r"expected Examples\. Found a tuple; make them by Examples\.of\(inputs, targets"
+    ):
+        Benchmark("mine", Net, tasks, (X, [[0, 1, 0, 1]]), None)
+    examples = Examples.of(X, [[0, 1, 0, 1]])
+    with pytest.raises(InputError, match=r"should be made by Clients\.of\. Found a list; give Clients\.of\(…\)\.$"):
+        Problem.divide(Benchmark("mine", Net, tasks, examples, examples), [[0, 1], [2, 3]])

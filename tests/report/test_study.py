@@ -9,7 +9,10 @@ import pytest
 
 from fedhv.report import read_study, tables, write_report
 from fedhv.report.payload import payload
+from fedhv.report.problems import APART
 from fedhv.report.reading import Reader
+from fedhv.runs.fingerprint import WHAT
+from fedhv.support import toml
 from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
@@ -194,6 +197,92 @@ def test_two_problems_of_one_name_keep_their_runs_although_nothing_else_differs(
         ("digits #2", ("x2", "y2"), 1),
     ]
     assert not any("left out" in note for note in study.notes)
+
+
+def edited(run, tables):
+    """The run with other tables in its config.toml: keys are dotted."""
+    config = toml.read(run / "config.toml")
+    for path, value in tables.items():
+        *parents, key = path.split(".")
+        table = config
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[key] = value
+    (run / "config.toml").write_text(toml.write(config), encoding="utf-8")
+    return run
+
+
+DIGESTS = {f"fingerprint.{name}": f"{name} 1" for name in WHAT}
+
+
+def members(folder):
+    return {setting.name: sorted(run.name for run in setting.runs) for setting in read_study([folder]).settings}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_runs_of_another_problem_have_tables_of_their_own(name, tmp_path):
+    for run in ("a", "b", "c"):
+        edited(write_run(tmp_path / run, seed="abc".index(run)), DIGESTS)
+    edited(write_run(tmp_path / "d", seed=0), DIGESTS | {f"fingerprint.{name}": "2"})
+    edited(write_run(tmp_path / "e", method="uniform", seed=1), DIGESTS | {f"fingerprint.{name}": "2"})
+    write_run(tmp_path / "old", method="uniform", seed=2)  # a version without fingerprints
+    assert members(tmp_path) == {"digits": ["a", "b", "c", "old"], "digits #2": ["d", "e"]}
+    notes = read_study([tmp_path]).notes
+    said = "digits #2 is another problem than digits, so they have tables of their own: d differs in "
+    assert said + WHAT[name] in notes
+    assert not any("left out" in note for note in notes)
+
+
+def test_an_ablation_of_the_clients_is_of_one_problem(tmp_path):
+    edited(write_run(tmp_path / "a"), DIGESTS)
+    other = {"setting.federation.clients": 10, "fingerprint.clients": "2"}
+    edited(write_run(tmp_path / "b"), DIGESTS | other)
+    edited(write_run(tmp_path / "c", participants=3), DIGESTS)
+    assert members(tmp_path) == {"digits": ["a", "b", "c"]}
+
+
+def test_the_server_of_a_federation_does_not_know_the_examples(tmp_path):
+    edited(write_run(tmp_path / "a"), DIGESTS)
+    other = dict.fromkeys(["fingerprint.inputs", "fingerprint.targets", "fingerprint.clients"], "2")
+    edited(write_run(tmp_path / "b", method="uniform"), DIGESTS | other | {"machine.engine": "flower"})
+    assert members(tmp_path) == {"digits": ["a", "b"]}
+
+
+def test_differences_of_code_and_precision_are_said(tmp_path):
+    edited(write_run(tmp_path / "a"), DIGESTS | {"machine.precision": "float32"})
+    other = dict.fromkeys(["fingerprint.tasks", "fingerprint.method", "fingerprint.numerics"], "2")
+    edited(write_run(tmp_path / "b", seed=1), DIGESTS | other | {"machine.precision": "tf32"})
+    edited(write_run(tmp_path / "c", method="uniform"), DIGESTS | {"fingerprint.method": "3"})
+    edited(write_run(tmp_path / "d", method="uniform", seed=1), DIGESTS | {"fingerprint.method": "3"})
+    assert [note for note in read_study([tmp_path]).notes if "differ" in note] == [
+        "digits: runs that are compared differ in the tasks (names, losses, scores, metrics)",
+        "digits: runs that are compared differ in the version of the package's numbers",
+        "digits: runs of FedHV differ in the method's code",
+        "digits: runs that are compared have different precisions: float32, tf32",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "label"),
+    [
+        ("setting.evaluation.on", ("test", "validation"), "FedHV (on = validation)"),
+        ("setting.evaluation.keep", ("last", "best"), "FedHV (kept = best)"),
+    ],
+)
+def test_scores_of_another_kind_are_no_more_seeds(key, values, label, tmp_path):
+    for seed in (0, 1, 2):
+        edited(write_run(tmp_path / str(seed), seed=seed), {key: values[seed // 2]})
+    (setting,) = read_study([tmp_path]).settings
+    assert [(group.label, len(group.runs)) for group in setting.all_groups] == [("FedHV", 2), (label, 1)]
+
+
+def test_what_changes_no_number_makes_no_variant(tmp_path):
+    edited(write_run(tmp_path / "0"), {"setting.record.checkpoints": 10, "setting.baselines.local.local_lr": 0.1})
+    edited(
+        write_run(tmp_path / "1", seed=1), {"setting.record.checkpoints": 0, "setting.baselines.local.local_lr": 0.2}
+    )
+    (setting,) = read_study([tmp_path]).settings
+    assert [(group.label, len(group.runs)) for group in setting.all_groups] == [("FedHV", 2)]
 
 
 def test_hypervolumes_against_different_references_are_left_out_and_the_rest_stays(tmp_path):

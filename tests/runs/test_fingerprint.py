@@ -21,6 +21,7 @@ from fedhv.runs.fingerprint import WHAT, _arrays, fingerprint
 from fedhv.runs.history import read_history
 from fedhv.support import toml
 from fedhv.support.code import digest, digest_arrays
+from fedhv.support.files import locked
 
 ROUNDS = {"rounds": 2, "local_steps": 2, "quiet": True}
 
@@ -91,6 +92,37 @@ def test_compare_refuses_too_and_fresh_runs_anew(tmp_path):
         fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, **ROUNDS)
     again = fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, fresh=True, **ROUNDS)
     assert again[0].summary.mean_loss != first[0].summary.mean_loss
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_fresh_deletes_nothing_where_the_new_run_cannot_begin(tmp_path):
+    problem = everything_random()
+    fedhv.run(problem, "uniform", out=tmp_path / "run", **ROUNDS)
+    fedhv.compare(problem, ["uniform"], [0], out=tmp_path / "study", **ROUNDS)
+    before = files(tmp_path)
+    other = {"fresh": True, "override": ["calibration.setting=digits"], **ROUNDS}  # its tasks have other names
+    with pytest.raises(InputError, match=r"`calibration\.setting` should have the tasks"):
+        fedhv.run(problem, "fedhv", out=tmp_path / "run", **other)
+    with pytest.raises(InputError, match=r"`calibration\.setting` should have the tasks"):
+        fedhv.compare(problem, ["uniform", "fedhv"], [0], out=tmp_path / "study", **other)
+    assert files(tmp_path) == before
+
+
+def test_fresh_deletes_no_run_that_a_process_is_using(tmp_path):
+    problem = everything_random()
+    fedhv.run(problem, "uniform", out=tmp_path / "run", **ROUNDS)
+    options = {"out": tmp_path / "study", "baselines": ["local"], **ROUNDS}
+    fedhv.compare(problem, ["uniform", "power"], [0], **options)
+    before = files(tmp_path)
+    with locked(tmp_path / "run"), pytest.raises(InputError, match="Another process is using"):
+        fedhv.run(problem, "uniform", out=tmp_path / "run", fresh=True, **ROUNDS)
+    for place in ("power-seed0", "local-seed0/parts/client-1"):
+        with locked(tmp_path / "study" / place), pytest.raises(InputError, match="Another process is using"):
+            fedhv.compare(problem, ["uniform", "power"], [0], fresh=True, **options)
+    assert files(tmp_path) == before
 
 
 def test_the_runs_that_are_read_are_counted(tmp_path):

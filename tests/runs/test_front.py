@@ -34,6 +34,8 @@ def test_a_knob_goes_from_one_end_of_its_range_to_the_other():
     found = front_of(MovingFedHV(), "factor", 3, 2, {"factor": (1.1, 2.0)})
     assert [round(v, 3) for v in found.values] == [1.1, round(1 + 0.1**0.5, 3), 2.0]
     assert [variant.method.factor for variant in found.variants] == list(found.values)
+    with pytest.raises(InputError, match=r"at least two tasks\. Found one\.$"):
+        front_of(Fixed(), None, 3, 1, {})
     with pytest.raises(InputError, match="needs a range"):
         front_of(Fixed(), "local_lr", 3, 2, {})
 
@@ -155,6 +157,18 @@ def test_mistakes_in_a_front_are_one_line(setting_file):
         front(str(setting_file), ["uniform"])
     with pytest.raises(InputError, match="Unknown hyper-parameter of method 'fixed' 'mu'"):
         front(str(setting_file), ["fixed@mu"])
+    with pytest.raises(InputError, match=r"at least 2 points\. Found 2\.5"):
+        front(str(setting_file), ["fixed"], 2.5)
+    with pytest.raises(InputError, match=r"^`beside` should be a list\. Found 'uniform'\.$"):
+        front(str(setting_file), ["fixed"], 2, beside="uniform")
+    with pytest.raises(InputError, match=r"^Unknown range 'power'\. Known: none"):
+        front(str(setting_file), ["fixed"], 2, ranges={"power": (1.0, 2.0)})
+    with pytest.raises(InputError, match=r"^`ranges` should be a dict"):
+        front(str(setting_file), ["fixed"], 2, ranges=[0.1, 1.0])
+    with pytest.raises(
+        InputError, match=r"^The range of `factor` should be two numbers above 1, the smaller first\. F"
+    ):
+        front(str(setting_file), ["fedhv-moving@factor"], 2, ranges={"factor": (1.0, 2.0)})
 
 
 def test_a_range_is_for_one_method_or_for_all_that_vary_its_key():

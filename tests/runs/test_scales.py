@@ -12,6 +12,7 @@ import fedhv
 from fedhv import InputError, Problem, classification, multilabel, regression
 from fedhv.protocol.scales import initial_losses, uneven, with_scales
 from fedhv.report.study import read_study
+from fedhv.report.summaries import evaluation_table
 from fedhv.report.tables import tables
 from fedhv.runs.resolve import resolve
 
@@ -141,3 +142,26 @@ class Narrow(Net):
 def test_a_model_that_does_not_fit_is_one_line_with_and_without_a_scale(scale):
     with pytest.raises(InputError, match=r"should take the problem's inputs, for two examples \(2, 4\)"):
         fedhv.run(replace(problem(), model=Narrow), "uniform", rounds=1, quiet=True, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("scale", "setting"), [("initial", "none"), (None, "initial"), (2.0, "initial"), (2.0, "none")]
+)
+def test_an_evaluation_has_the_units_of_the_run(scale, setting, tmp_path):
+    given = problem(50.0, scale)
+    given = replace(given, tasks=(replace(given.tasks[0], scale=None), *given.tasks[1:]))
+    run = fedhv.run(given, "uniform", rounds=2, quiet=True, scale=setting, out=tmp_path / "run")
+    for source in (run, tmp_path / "run"):
+        again = fedhv.evaluate(source, problem=given)
+        assert [task.loss for task in again.tasks] == [task.loss for task in run.tasks]
+        assert again.hypervolume == run.hypervolume
+    table = evaluation_table(again, "t", run.loss_units)
+    assert table.caption.startswith(f"losses in units of {run.loss_units[0]:.3g} (kind), ")
+
+
+def test_an_evaluation_on_a_problem_with_other_tasks_is_refused(tmp_path):
+    run = fedhv.run(problem(), "uniform", rounds=1, quiet=True, scale="initial")
+    x, targets = np.zeros((2, 4), np.float32), [[0, 1], [[0, 1], [1, 0]]]
+    two = Problem.from_clients(Net, problem().tasks[:2], [(x, targets)], (x, targets))
+    with pytest.raises(InputError, match=r"^The problem should have the run's 3 tasks\. Found 2\.$"):
+        fedhv.evaluate(replace(run, problem=two))

@@ -51,7 +51,7 @@ def evaluate(
         print_json(result.as_dict())
         return
     title = f"{found.method} on {found.setting}, seed {found.seed}, evaluated on {on or 'the test examples'}"
-    output_console().print(evaluation_table(result, title))
+    output_console().print(evaluation_table(result, title, found.summary.loss_units))
 
 
 def export(

@@ -17,7 +17,7 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrated_under, find_reference
 from fedhv.runs.config import Setting
 from fedhv.runs.reference import Reference
-from fedhv.runs.resolve import resolve_setting
+from fedhv.runs.resolve import resolve, resolve_setting
 from fedhv.simulation.observer import Observer
 from fedhv.support.numbers import as_seed
 
@@ -62,7 +62,8 @@ def calibrate(
     setting = resolve_setting(what, changes)
     chosen = setting.chosen(method)
     check_applied(changes, [method])
-    under, problem = calibrated_under(setting, what if isinstance(what, Problem) else None, data)
+    own = resolve(what, changes, data=data)[1] if isinstance(what, Problem) else None  # as a run has it
+    under, problem = calibrated_under(setting, own, data)
     check_model(problem)
     choice = engine if isinstance(engine, Choice) else choose_engine(
         engine, device, precision, problem, under.plan(chosen, seed=0)

@@ -106,6 +106,8 @@ def compare(
         " Variants of a method need one study each.",
     )
     check_list("baselines", baselines)
+    if local_lrs is not None:
+        check_list("local_lrs", local_lrs)
     check_baselines(baselines)
     check_model(problem)  # bad input is found before anything is written
     given = resolve_reference(reference, setting, problem)

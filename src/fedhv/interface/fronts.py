@@ -68,6 +68,7 @@ def front(
     """
     moocore()  # found missing before hours of runs
     check_list("methods", methods)
+    check_list("beside", beside)
     seeds = seeds_of(seeds)
     check_points(points)
     changes = changes_of(settings, override)

@@ -16,7 +16,7 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.back import check_resume_from, take_all_back
 from fedhv.runs.calibration import calibrated_under
 from fedhv.runs.config import Setting
-from fedhv.runs.folder import remove_run
+from fedhv.runs.folder import remove_runs
 from fedhv.runs.job import Job
 from fedhv.runs.prepare import prepare
 from fedhv.runs.record import Run
@@ -92,10 +92,10 @@ def run(
     job = Job(setting, problem, chosen, seed, choice, Path(out) if out else None, given)
     if resume_from is not None:
         check_resume_from(resume_from, job.folder, fresh)
-    if fresh and job.folder is not None:
-        remove_run(job.folder)
     if given is None and needs_reference(chosen):
-        calibrated_under(setting, problem, data)  # bad input is found before anything is written
+        calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
+    if fresh and job.folder is not None:
+        remove_runs([job.folder])
     job.open(resume or resume_from is not None)
     with watched(observer, quiet, choice) as watch:
         if resume_from is not None and job.folder is not None:

@@ -14,6 +14,7 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.scales import differ, uneven
 from fedhv.report.progress import shown
 from fedhv.runs.config import Setting
+from fedhv.runs.folder import check_study_folder
 from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.simulation.observer import Announcing, Observer
@@ -34,6 +35,7 @@ def watched(observer: Observer | None, quiet: bool, choice: Choice | None = None
 def study_folder(out: str | Path | None) -> Iterator[Path]:
     """The user's folder, or a temporary one."""
     if out:
+        check_study_folder(Path(out))
         yield Path(out)
     else:
         with tempfile.TemporaryDirectory(prefix="fedhv-") as temporary:

@@ -22,6 +22,7 @@ from fedhv.runs.study import run_study
 from fedhv.runs.tuning import check_ranges, criterion
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import InputError
+from fedhv.support.numbers import is_whole
 
 
 @shares_arguments(compare)
@@ -65,8 +66,8 @@ def tune(
     """
     check_list("methods", methods)
     seeds = seeds_of(seeds)
-    if trials < 1:
-        raise InputError(f"`trials` should be at least 1. Found {trials}.")
+    if not is_whole(trials) or trials < 1:
+        raise InputError(f"`trials` should be at least 1. Found {trials!r}.")
     changes = changes_of(settings, override)
     original = resolve_setting(what, changes)  # with its own rounds: those of the trials are no part of the result
     share = original.federation.validation or validation

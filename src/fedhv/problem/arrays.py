@@ -56,11 +56,22 @@ def _plain(values: Any, what: str) -> Any:
         return series_numbers(values, f"The {what}")
     if is_frame(values):
         return frame_numbers(values)
+    if isinstance(values, np.ma.MaskedArray):
+        return _unmasked(values)
     if isinstance(values, Sequence) and not isinstance(values, str) and len(values):
         values = _stacked(values, what)
     if isinstance(values, np.ndarray) and values.dtype == object:
         return object_numbers(values, f"The {what}")
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        return values.astype(np.float64)  # torch has no longer floats
     return values
+
+
+def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    """A masked array as a plain one, its masked entries as NaN."""
+    if values.dtype.kind not in "fiub" or not np.ma.is_masked(values):
+        return np.asarray(values)
+    return np.where(np.ma.getmaskarray(values), np.nan, np.asarray(values, np.float64))
 
 
 def _stacked(values: Sequence[Any], what: str) -> Any:
@@ -85,7 +96,7 @@ def _many(values: Any, what: str) -> Tensor:
             # Torch warns about read-only arrays of pandas and memory maps; they are never written.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
             tensor = torch.as_tensor(values)
-    except (TypeError, ValueError) as error:  # strings, objects
+    except (TypeError, ValueError, RuntimeError) as error:  # strings, objects, generators
         found = getattr(values, "dtype", type(values).__name__)
         raise InputError(f"The {what} should be an array of numbers. Found {found}; encode or convert them.") from error
     if tensor.is_complex() or tensor.layout is not torch.strided:
@@ -95,4 +106,4 @@ def _many(values: Any, what: str) -> Tensor:
         tensor = tensor.long()
     if tensor.ndim == 0:
         raise InputError(f"The {what} should be an array, one entry for every example. Found the number {tensor}.")
-    return as_float32(tensor)
+    return as_float32(tensor.detach() if tensor.requires_grad else tensor)

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from fedhv.problem.augmentation import Augmentation
-from fedhv.problem.checking import check_tasks, checked
+from fedhv.problem.checking import as_tasks, checked
 from fedhv.problem.examples import Examples
 from fedhv.problem.norm_policy import Norm, check_norm
 from fedhv.problem.tasks import Task
@@ -54,15 +54,17 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         check_norm("norm", self.norm)
-        object.__setattr__(self, "tasks", tuple(self.tasks))
+        object.__setattr__(self, "tasks", as_tasks(self.name, self.tasks))
         if isinstance(self.model, nn.Module):
             made = type(self.model).__name__
             raise InputError(
                 f"`model` should make a model: a class or a function. Found a {made}; give `lambda: {made}(…)`."
             )
+        if self.augment is not None and not (hasattr(self.augment, "draw") and hasattr(self.augment, "apply")):
+            found = type(self.augment).__name__
+            raise InputError(f"`augment` should be an Augmentation, with `draw` and `apply`. Found a {found}.")
         if not self.tasks:
             raise InputError(f"Problem '{self.name}' should have at least one task. Found none.")
-        check_tasks(self.name, self.tasks)
         names = [task.name for task in self.tasks]
         if len(set(names)) < len(names):
             raise InputError(f"Problem '{self.name}' should name every task differently. Found {names}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +15,27 @@ from fedhv.support.errors import InputError
 from fedhv.support.wording import counted
 
 
-def check_tasks(problem: str, tasks: Sequence[Any]) -> None:
-    """Reject tasks that are not `Task` objects, such as names."""
-    for task in tasks:
+def as_tasks(problem: str, tasks: Any) -> tuple[Task, ...]:
+    """The tasks as a tuple. Rejects a single task, and what is not a `Task`, such as a name."""
+    if not isinstance(tasks, Iterable):
+        found = type(tasks).__name__
+        raise InputError(f"The tasks of problem '{problem}' should be a list. Found a {found}; put it in brackets.")
+    made = tuple(tasks)
+    for task in made:
         if not isinstance(task, Task):
             raise InputError(
                 f"The tasks of problem '{problem}' should be made by classification, multilabel, regression or Task. "
                 f"Found {task!r}."
             )
+    return made
 
 
-def checked(problem: str, split: str, examples: Examples, tasks: Sequence[Task]) -> Examples:
+def checked(problem: str, split: str, examples: object, tasks: Sequence[Task]) -> Examples:
     """The examples with masks of missing labels. Complete examples are returned unchanged."""
     where = f"Problem '{problem}', {split} examples"
+    if not isinstance(examples, Examples):
+        found = type(examples).__name__
+        raise InputError(f"{where}: expected Examples. Found a {found}; make them by Examples.of(inputs, targets).")
     n = len(examples)
     if n == 0:
         raise InputError(f"{where}: expected at least one. Found none.")

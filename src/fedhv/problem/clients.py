@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedhv.support.errors import InputError
+
 
 @dataclass(frozen=True)
 class Clients:
@@ -27,7 +29,7 @@ class Clients:
     @classmethod
     def of(cls, lists: Sequence[Any]) -> Clients:
         """From one index list per client."""
-        arrays = [np.asarray(each, dtype=np.int64) for each in lists]
+        arrays = [_indices(each) for each in lists]
         offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])]).astype(np.int64)
         return cls(np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets)
 
@@ -44,3 +46,13 @@ class Clients:
     def sizes(self) -> np.ndarray:
         """The number of examples of each client."""
         return np.diff(self.offsets)
+
+
+def _indices(given: Any) -> np.ndarray:
+    """One client's indices. Masks and real numbers would silently become other indices."""
+    found = np.asarray(given)
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
+        hint = "; give numpy.flatnonzero(mask)" if found.dtype.kind == "b" else ""
+        shape = "" if found.ndim == 1 else f" of shape {found.shape}"
+        raise InputError(f"A client's examples should be a list of whole numbers. Found {found.dtype}{shape}{hint}.")
+    return found.astype(np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def check_share(share: float, name: str = "validation") -> None:
     """Reject a share that leaves nothing to train on."""
-    if not 0 <= share < 1:
-        raise InputError(f"`{name}` should be in [0, 1), the share of examples that are held out. Found {share}.")
+    if not isinstance(share, SupportsFloat) or not 0 <= share < 1:
+        raise InputError(f"`{name}` should be in [0, 1), the share of examples that are held out. Found {share!r}.")
 
 
 def held_out(indices: np.ndarray, share: float, seed: int, client: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,8 +19,13 @@ from fedhv.problem.trees import leaves, rebuild, structure
 from fedhv.support.errors import InputError
 
 
-def as_examples(whose: str, given: Any, collate: Collate | None = None, large: int = LARGE) -> Examples:
-    """Inputs and a list of targets, as a user gives them; or examples; or a torch `Dataset`."""
+def as_examples(
+    whose: str, given: Any, tasks: Sequence[Task], collate: Collate | None = None, large: int = LARGE
+) -> Examples:
+    """Inputs and a list of targets, as a user gives them; or examples; or a torch `Dataset`.
+
+    Columns of a frame of targets that have the names of the tasks are taken by name, others in their order.
+    """
     if isinstance(given, Examples):
         return given
     if isinstance(given, Dataset):
@@ -29,12 +34,36 @@ def as_examples(whose: str, given: Any, collate: Collate | None = None, large: i
         raise InputError(f"Problem: {whose} should be inputs and a list of targets, (x, [y1, y2]). {_found(given)}")
     inputs, targets = given
     if is_frame(targets):
-        targets = [targets[name] for name in targets.columns]
+        names = [task.name for task in tasks]
+        columns = list(targets.columns)
+        targets = [targets[name] for name in (names if set(columns) == set(names) else columns)]
     if isinstance(targets, str | Mapping) or not isinstance(targets, Iterable) or getattr(targets, "ndim", 2) < 2:
         raise InputError(
             f"Problem: the targets of {whose} should be a list, an array for every task. {_found(targets)}"
         )
     return Examples.of(inputs, list(targets), collate=collate, large=large)
+
+
+def check_columns(clients: Sequence[Any], test: Any) -> None:
+    """Reject frames of inputs whose columns differ, or have another order: their numbers would be mixed silently."""
+    given = [*((f"client {k}", each) for k, each in enumerate(clients)), ("the test examples", test)]
+    frames = [(whose, _frames(each[0])) for whose, each in given if isinstance(each, tuple | list) and len(each) == 2]
+    for whose, own in frames[1:]:
+        for found, first in zip(own, frames[0][1], strict=False):
+            if found is not None and first is not None and found != first:
+                raise InputError(
+                    f"All clients' inputs should have the same columns in the same order. Found {found} with {whose}, "
+                    f"{first} with {frames[0][0]}."
+                )
+
+
+def _frames(inputs: Any) -> list[list[Any] | None]:
+    """The columns of every part of the inputs; None where a part is no frame."""
+    if isinstance(inputs, Mapping):
+        return [columns for name in sorted(inputs) for columns in _frames(inputs[name])]
+    if isinstance(inputs, tuple):
+        return [columns for each in inputs for columns in _frames(each)]
+    return [list(inputs.columns) if is_frame(inputs) else None]
 
 
 def _found(given: Any) -> str:

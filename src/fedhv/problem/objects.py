@@ -36,7 +36,7 @@ def object_numbers(values: np.ndarray, subject: str) -> np.ndarray:
 
 def is_missing(value: Any) -> bool:
     """Whether a single value is None, NaN or pandas.NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 

@@ -11,11 +11,11 @@ from torch import nn
 
 from fedhv.problem.augmentation import Augmentation
 from fedhv.problem.benchmark import Benchmark
-from fedhv.problem.checking import check_tasks, checked
+from fedhv.problem.checking import as_tasks, checked
 from fedhv.problem.clients import Clients
 from fedhv.problem.examples import Collate, Examples
 from fedhv.problem.holdout import check_validation, hold_out
-from fedhv.problem.joining import as_examples, join
+from fedhv.problem.joining import as_examples, check_columns, join
 from fedhv.problem.missing import check_labels, check_test_labels, whole_classes, with_whole_classes
 from fedhv.problem.partitions import load_partitions
 from fedhv.problem.tables import Columns, client_lists
@@ -40,6 +40,9 @@ class Problem(Benchmark):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not hasattr(self.clients, "sizes"):  # the clients of a federation elsewhere have a class of their own
+            found = type(self.clients).__name__
+            raise InputError(f"`clients` should be made by Clients.of. Found a {found}; give Clients.of(…).")
         sizes = self.clients.sizes
         if len(sizes) == 0:
             raise InputError(f"Problem '{self.name}' should have at least one client. Found none.")
@@ -96,26 +99,27 @@ class Problem(Benchmark):
         Examples:
             >>> Problem.from_clients(Net, [classification("risk", 2)], [(x0, [y0]), (x1, [y1])], test=(x, [y]))
         """
-        tasks = tuple(tasks)
-        check_tasks(name, tasks)
-        parts = [as_examples(f"client {k}'s examples", each, collate, large=0) for k, each in enumerate(clients)]
+        tasks = as_tasks(name, tasks)
+        clients = list(clients)
+        check_columns(clients, test)
+        parts = [as_examples(f"client {k}'s examples", each, tasks, collate, 0) for k, each in enumerate(clients)]
         if not parts:
             raise InputError(f"Problem '{name}' should have at least one client. Found none.")
-        tested = [] if test is None else [as_examples("the test examples", test, collate)]
+        tested = [] if test is None else [as_examples("the test examples", test, tasks, collate)]
         whole = with_whole_classes(tasks, [*parts, *tested])
         parts, test = whole[: len(parts)], None if test is None else whole[-1]
         parts = [checked(name, f"client {k}'s", part, tasks) for k, part in enumerate(parts)]
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         own = Clients(np.arange(int(offsets[-1]), dtype=np.int64), offsets)
-        held = hold_out(own, validation) if validation else None
+        own, held = _held_out(own, validation)
         return cls(
             name=name,
             model=model,
             tasks=tasks,
             train=join(name, tasks, parts),
             test=test,
-            clients=own if held is None else held[0],
-            validation=None if held is None else held[1],
+            clients=own,
+            validation=held,
             **options,
         )
 
@@ -129,9 +133,10 @@ class Problem(Benchmark):
         inputs: Columns,
         targets: Mapping[str, Columns],
         client: Any,
-        test: Any,
+        test: Any = None,
         name: str = "custom",
         collate: Collate | None = None,
+        validation: float = 0.0,
         **options: Any,
     ) -> Problem:
         """Your own problem from a pandas DataFrame, a HuggingFace `datasets.Dataset` or a dict of arrays.
@@ -143,9 +148,10 @@ class Problem(Benchmark):
             inputs: A column's name; a list of names, for a float32 matrix; or a tuple or dict of these.
             targets: For every task's name its column, or a list of columns.
             client: The column with the client of each row; clients are numbered in the order of its sorted values.
-            test: A table with the same columns for evaluation.
+            test: A table with the same columns for evaluation; None where clients evaluate alone.
             name: The problem's name in tables.
             collate: As in `Examples.of`.
+            validation: The share of its examples that every client holds out and evaluates models on.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Examples:
@@ -154,14 +160,18 @@ class Problem(Benchmark):
             ...     client="hospital", test=later,
             ... )
         """
-        columns = _columns_of(name, tasks, targets)
+        tasks = as_tasks(name, tasks)
+        columns = _columns_of(tasks, targets)
+        train = whole_classes(tasks, Examples.from_table(table, inputs, columns, collate))
+        own, held = _held_out(Clients.of(client_lists(table, client, len(train))), validation)
         return cls(
             name=name,
             model=model,
-            tasks=tuple(tasks),
-            train=whole_classes(tasks, Examples.from_table(table, inputs, columns, collate)),
-            test=whole_classes(tasks, Examples.from_table(test, inputs, columns, collate)),
-            clients=Clients.of(client_lists(table, client)),
+            tasks=tasks,
+            train=train,
+            test=None if test is None else whole_classes(tasks, Examples.from_table(test, inputs, columns, collate)),
+            clients=own,
+            validation=held,
             **options,
         )
 
@@ -174,9 +184,10 @@ class Problem(Benchmark):
         *,
         inputs: Columns,
         targets: Mapping[str, Columns],
-        test: Any,
+        test: Any = None,
         name: str = "custom",
         collate: Collate | None = None,
+        validation: float = 0.0,
         **options: Any,
     ) -> Problem:
         """Your own problem from a partitioner of `flwr-datasets`: every partition is a client.
@@ -187,9 +198,10 @@ class Problem(Benchmark):
             partitioner: Has `num_partitions` and `load_partition(i)`; its dataset must be set.
             inputs: Columns, as in `from_table`.
             targets: Columns, as in `from_table`.
-            test: A table with the same columns for evaluation.
+            test: A table with the same columns for evaluation; None where clients evaluate alone.
             name: The problem's name in tables.
             collate: As in `Examples.of`.
+            validation: As in `from_table`.
             options: `prepare`, `augment`, `heads`, `norm` as in `Benchmark`.
 
         Examples:
@@ -197,18 +209,24 @@ class Problem(Benchmark):
             >>> partitioner.dataset = dataset
             >>> Problem.from_partitions(Net, tasks, partitioner, inputs="x", targets={"kind": "label"}, test=held_out)
         """
-        columns = _columns_of(name, tasks, targets)
+        tasks = as_tasks(name, tasks)
+        columns = _columns_of(tasks, targets)
 
         def read(table: Any) -> Examples:
             return whole_classes(tasks, Examples.from_table(table, inputs, columns, collate))
 
         parts = [read(partition) for partition in load_partitions(partitioner)]
-        return cls.from_clients(model, tasks, parts, read(test), name, **options)
+        tested = None if test is None else read(test)
+        return cls.from_clients(model, tasks, parts, tested, name, validation=validation, **options)
 
 
-def _columns_of(problem: str, tasks: Sequence[Task], targets: Any) -> list[Columns]:
+def _held_out(clients: Clients, share: float) -> tuple[Clients, Clients | None]:
+    """What clients train on, and what they hold out; None for a share of 0."""
+    return hold_out(clients, share) if share else (clients, None)
+
+
+def _columns_of(tasks: Sequence[Task], targets: Any) -> list[Columns]:
     """The columns of every task's targets, in the order of the tasks."""
-    check_tasks(problem, tasks)
     names = [task.name for task in tasks]
     if not isinstance(targets, Mapping) or set(targets) != set(names):
         found = list(targets) if isinstance(targets, Mapping) else targets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +36,8 @@ def read_targets(table: Any, columns: Sequence[Columns]) -> list[Any]:
 
 
 def _structured(columns: Columns, one: Any, many: Any) -> Inputs:
+    if hasattr(columns, "tolist"):  # an array or a pandas Index of names
+        columns = columns.tolist()
     if isinstance(columns, Mapping):
         return {str(name): _structured(each, one, many) for name, each in columns.items()}
     if isinstance(columns, tuple):
@@ -67,6 +69,11 @@ def side(table: Any, names: Sequence[Any]) -> np.ndarray:
         parts = [np.asarray(column(table, name), np.float32) for name in names]
         for name, part in zip(names, parts, strict=True):
             check_scalars(name, part)
+            if len(part) != len(parts[0]):
+                raise InputError(
+                    f"A table's columns should have one length. Found {len(parts[0])} rows in '{names[0]}', "
+                    f"{len(part)} in '{name}'."
+                )
         whole = np.stack(parts, axis=1)
     gaps = np.isnan(whole).sum(axis=0)
     if gaps.any():
@@ -122,6 +129,8 @@ def _of_hub(table: Any) -> bool:
 
 def _check_name(table: Any, name: Any) -> None:
     names = names_of(table)
+    if getattr(name, "ndim", 0):
+        raise InputError(f"A column should be given by its name. Found a {type(name).__name__}; add it to the table.")
     if name not in names:
         raise unknown("column", str(name), map(str, names))
 
@@ -136,19 +145,30 @@ def _check_feature(table: Any, name: str) -> None:
         )
 
 
-def client_lists(table: Any, name: Any) -> list[np.ndarray]:
-    """The rows of every client in a column; clients are in the order of the sorted names."""
+def client_lists(table: Any, name: Any, rows: int) -> list[np.ndarray]:
+    """The rows of every client in a column, of `rows`; clients are in the order of the sorted names."""
     _check_name(table, name)
-    values = np.asarray(list(table[name]), dtype=object)
-    gaps = sum(is_missing(each) for each in values)
+    if is_frame(table) and is_frame(table[name]):
+        raise InputError(f"Column '{name}' should be one column. Found several of that name; rename them.")
+    given = list((table.with_format(None) if is_hub(table) else table)[name])  # a format may hide the column
+    values = np.empty(len(given), dtype=object)
+    for i, each in enumerate(given):  # one by one: tuples would become rows of a matrix
+        values[i] = each
+    gaps = sum(is_missing(each) for each in given)
     if gaps:
         raise InputError(
             f"Column '{name}' should name every row's client. Found {gaps} rows without one; fill them in or leave "
             "them out."
         )
+    odd = next((each for each in given if not isinstance(each, Hashable)), None)
+    if odd is not None:
+        found = type(odd).__name__
+        raise InputError(f"Column '{name}' should name every row's client by a number or text. Found a {found}.")
+    if len(given) != rows:
+        raise InputError(f"Column '{name}' should name the client of each of the {rows} rows. Found {len(given)} rows.")
     try:
         names, codes = np.unique(values, return_inverse=True)
     except TypeError:  # names of several types have no order
-        names, codes = np.unique([str(each) for each in values], return_inverse=True)
+        names, codes = np.unique([str(each) for each in given], return_inverse=True)
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.searchsorted(codes[order], np.arange(1, len(names))))

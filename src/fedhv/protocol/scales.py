@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,16 @@ def with_scales(problem: Problem, everywhere: bool) -> Problem:
             task = replace(task, scale=float(f"{loss:.3g}"))
         found.append(task)
     return replace(problem, tasks=tuple(found))
+
+
+def in_units(problem: Problem, units: Sequence[float]) -> Problem:
+    """The problem with the units of a run's losses; in its own units if these are empty."""
+    if not units:
+        return unscaled(problem)
+    if len(units) != len(problem.tasks):
+        raise InputError(f"The problem should have the run's {len(units)} tasks. Found {len(problem.tasks)}.")
+    pairs = zip(problem.tasks, units, strict=True)
+    return replace(problem, tasks=tuple(replace(task, scale=float(unit)) for task, unit in pairs))
 
 
 def loss_units(problem: Problem) -> list[float]:

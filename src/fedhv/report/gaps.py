@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedhv.report.groups import SettingStudy
+from fedhv.report.problems import code_notes
 
 
 def gaps(settings: Sequence[SettingStudy]) -> list[str]:
@@ -21,6 +22,8 @@ def _of(setting: SettingStudy) -> Iterator[str]:
     yield from _seeds(setting)
     yield from _lengths(setting)
     yield from _references(setting)
+    yield from code_notes([(group.label, group.runs) for group in setting.groups])
+    yield from _precisions(setting)
     yield from _hypervolumes(setting)
 
 
@@ -68,6 +71,13 @@ def _references(setting: SettingStudy) -> Iterator[str]:
         references = {tuple(round(v, 6) for v in run.reference.values) for run in group.runs if run.reference}
         if len(references) > 1:
             yield f"runs of {group.label} have different references"
+
+
+def _precisions(setting: SettingStudy) -> Iterator[str]:
+    known = (run.record.machine.get("precision") for group in setting.groups for run in group.runs)
+    found = sorted({each for each in known if isinstance(each, str)})
+    if len(found) > 1:
+        yield f"runs that are compared have different precisions: {_list(found)}"
 
 
 def _hypervolumes(setting: SettingStudy) -> Iterator[str]:

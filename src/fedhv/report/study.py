@@ -10,6 +10,7 @@ from typing import Any
 from fedhv.report.beside import read_beside
 from fedhv.report.gaps import gaps
 from fedhv.report.groups import Group, ReportSweep, SettingStudy, StudyData, method_rank, setting_rank
+from fedhv.report.problems import Problems
 from fedhv.report.reading import Reader, RunData, unique_titles
 from fedhv.report.rounds import conform
 from fedhv.report.variants import Changes, factor_order, frozen, hyper_parameters, sort_key, variants
@@ -27,28 +28,40 @@ def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> S
 def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> StudyData:
     """Sort runs and list what is missing."""
     settings, doubles = [], []
-    for name, tasks, members in _by_setting(list(runs)):
-        kept, found = _distinct(members)
-        settings.append(_setting(name, tasks, kept))
-        doubles += found
-    return StudyData(title, tuple(settings), (*notes, *doubles, *gaps(settings)))
+    found, others = _by_setting(list(runs))
+    for name, problem in found.items():
+        kept, double = _distinct(problem.runs)
+        settings.append(_setting(name, problem.tasks, kept))
+        doubles += double
+    return StudyData(title, tuple(settings), (*notes, *others, *doubles, *gaps(settings)))
 
 
-def _by_setting(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...], list[RunData]]]:
-    """Runs of one setting have the same tasks; a name that is used for several problems gets a number."""
-    found: dict[str, list[tuple[tuple[str, ...], list[RunData]]]] = {}
+def _by_setting(runs: Sequence[RunData]) -> tuple[dict[str, Problems], list[str]]:
+    """The runs of every setting and problem; a name that is used for several problems gets a number, and a note."""
+    found: dict[str, list[Problems]] = {}
+    notes: dict[str, list[str]] = {}
     for run in sorted(runs, key=lambda run: not run.tasks):  # runs whose tasks are not known yet come last
-        groups = found.setdefault(run.setting, [])
-        home = next((members for tasks, members in groups if run.tasks in (tasks, ())), None)
+        problems = found.setdefault(run.setting, [])
+        alike = [each for each in problems if run.tasks in (each.tasks, ())]
+        home = next((each for each in alike if not each.differs(run)), None)
         if home is None:
-            groups.append((run.tasks, [run]))
-        else:
-            home.append(run)
-    return [
-        (name if number == 1 else f"{name} #{number}", tasks, members)
-        for name in sorted(found, key=setting_rank)
-        for number, (tasks, members) in enumerate(found[name], start=1)
-    ]
+            home = Problems(run.tasks)
+            problems.append(home)
+            if alike:
+                other, own = (_numbered(run.setting, problems.index(each)) for each in (alike[0], home))
+                what = ", ".join(alike[0].differs(run))
+                notes.setdefault(run.setting, []).append(
+                    f"{own} is another problem than {other}, so they have tables of their own: {run.name} differs in "
+                    f"{what}"
+                )
+        home.add(run)
+    names = sorted(found, key=setting_rank)
+    numbered = {_numbered(name, i): problem for name in names for i, problem in enumerate(found[name])}
+    return numbered, [note for name in names for note in notes.get(name, [])]
+
+
+def _numbered(setting: str, i: int) -> str:
+    return f"{setting} #{i + 1}" if i else setting
 
 
 def _setting(name: str, tasks: tuple[str, ...], runs: Sequence[RunData]) -> SettingStudy:

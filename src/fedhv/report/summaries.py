@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedhv.protocol.evaluation import ACCURACY, Evaluation
+from fedhv.protocol.evaluation import ACCURACY, Evaluation, TaskScore
 from fedhv.report.ranking import BEST, LEVEL, SHORT_RULE, standing, verdict
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import UNKNOWN, pair_text, rates_sentence, untuned
@@ -87,8 +87,12 @@ def loss_unit_notes(summaries: Sequence[Summary]) -> list[str]:
     scaled = next((summary for summary in summaries if summary.loss_units), None)
     if scaled is None:
         return []
-    pairs = zip(scaled.tasks, scaled.loss_units, strict=True)
-    return [f"losses in units of {', '.join(f'{unit:.3g} ({task.name})' for task, unit in pairs)}"]
+    return [_units(scaled.tasks, scaled.loss_units)]
+
+
+def _units(tasks: Sequence[TaskScore], units: Sequence[float]) -> str:
+    pairs = zip(tasks, units, strict=True)
+    return f"losses in units of {', '.join(f'{unit:.3g} ({task.name})' for task, unit in pairs)}"
 
 
 def _time(summary: Summary) -> str:
@@ -98,8 +102,8 @@ def _time(summary: Summary) -> str:
     return f"{summary.seconds:.1f} s{shared}{apart}"
 
 
-def evaluation_table(evaluation: Evaluation, title: str) -> Table:
-    """A model on some examples: every task's accuracy, loss and metrics."""
+def evaluation_table(evaluation: Evaluation, title: str, units: Sequence[float] = ()) -> Table:
+    """A model on some examples: every task's accuracy, loss and metrics; `units` are those of the losses, if any."""
     table = Table(box=box.SIMPLE_HEAD, title=escape(title))
     metrics = list(dict.fromkeys(name for task in evaluation.tasks for name in task.metrics))
     for heading in ("task", "accuracy %", "loss", *metrics):
@@ -110,7 +114,8 @@ def evaluation_table(evaluation: Evaluation, title: str) -> Table:
     table.add_section()
     table.add_row("mean", f"{evaluation.mean_accuracy:.2f}", f"{evaluation.mean_loss:.4f}")
     table.add_row("worst", f"{evaluation.worst_accuracy:.2f}", "")
-    table.caption = escape(evaluation.mixed) or None
+    notes = (_units(evaluation.tasks, units) if units else "", evaluation.mixed)
+    table.caption = escape("\n".join(filter(None, notes))) or None
     return table
 
 

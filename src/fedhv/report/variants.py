@@ -20,7 +20,17 @@ from fedhv.support.numbers import is_number, short
 Changes = tuple[tuple[str, Any], ...]
 """(key, value) of every hyper-parameter that differs from the default."""
 
-NOT_COMPARED = ("name", "description", "benchmark", "evaluation.", "references.")
+NOT_COMPARED = (
+    "name",
+    "description",
+    "benchmark",
+    "evaluation.every",
+    "evaluation.reference",
+    "evaluation.explosion",
+    "references.",
+    "baselines.",
+    "record.",
+)
 """Keys that may differ between runs of one variant of a method."""
 
 
@@ -54,6 +64,8 @@ FACTORS = {
     "local_lr": Factor("Local learning rate", "η_ℓ", r"\eta_\ell"),
     "calibration.margin": Factor("Reference margin", "δ_r", r"\delta_r"),
     "floor": Factor("Slack floor", "ρ_clip", r"\rho_{\mathrm{clip}}"),
+    "evaluation.on": Factor("Evaluated on", "on", r"\mathrm{on}"),
+    "evaluation.keep": Factor("Kept model", "kept", r"\mathrm{kept}"),
     "run.reports.clip": Factor("Clipping of reports", "C", "C"),
     "run.reports.noise": Factor("Noise of reports", "z", "z"),
 }

@@ -13,6 +13,7 @@ from fedhv.problem.missing import whole_classes
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.protocol.evaluation import Evaluation
+from fedhv.protocol.scales import in_units
 from fedhv.runs.model import Source, as_run, benchmark_of
 from fedhv.runs.record import Run
 from fedhv.runs.threads import one_thread
@@ -29,6 +30,8 @@ def evaluate(
     device: str = "cpu",
 ) -> Evaluation:
     """The model of a run on examples: loss, accuracy and the problem's metrics for every task.
+
+    Losses are in the units of the run.
 
     Args:
         run: A `Run`, or a run's folder.
@@ -54,7 +57,8 @@ def evaluate(
         )
     if not isinstance(benchmark, Problem):
         benchmark = Problem.divide(benchmark, Clients.of([range(len(benchmark.train))]))
-    trained = warm_started(replace(benchmark, test=test, norm=norm), run.state_dict)
+    benchmark = in_units(replace(benchmark, test=test, norm=norm), run.summary.loss_units)
+    trained = warm_started(benchmark, run.state_dict)
     with one_thread(), choose_engine("sequential", device).make(trained) as engine:
         theta = initial_model(trained.model, 0, norm).to(engine.device)
         return engine.evaluate(theta, run.evaluation_reference)
@@ -70,8 +74,8 @@ def _examples(benchmark: Benchmark, given: Any) -> Examples:
         if given.test is None:
             raise InputError(f"Problem '{given.name}' should have test examples. Found none.")
         return given.test
-    examples = as_examples("the examples to evaluate on", given)
     tasks = benchmark.tasks
+    examples = as_examples("the examples to evaluate on", given, tasks)
     if len(examples.targets) != len(tasks):
         raise InputError(
             f"The examples to evaluate on should have targets for {len(tasks)} tasks. Found {len(examples.targets)}; "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, SUMMARY
 from fedhv.support import toml
 from fedhv.support.errors import InputError
-from fedhv.support.files import left_over, make_folder, write_atomic
+from fedhv.support.files import left_over, locked, make_folder, write_atomic
 
 FINGERPRINT = "fingerprint"
 """The table of `config.toml` with the digests of data, model, tasks and method."""
@@ -57,6 +57,18 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
             raise InputError(f"{folder} already has this run. Continue it with --resume, or choose another --out.")
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and has no run. Choose another folder with --out.")
+
+
+def check_study_folder(folder: Path) -> None:
+    """Reject a folder that cannot hold several runs; nothing is written.
+
+    A report reads the folder of a run as that run and would not find the study's runs in it.
+    """
+    place = next(each for each in (folder, *folder.absolute().parents) if os.path.exists(each))
+    if not place.is_dir():
+        raise InputError(f"{place} should be a folder. Found a file.")
+    if holds_run(folder):
+        raise InputError(f"{folder} is the folder of one run. Choose another folder for several runs with --out.")
 
 
 def _entries(folder: Path) -> set[str]:
@@ -114,9 +126,17 @@ def lacks_fingerprint(folder: Path) -> bool:
     return holds_run(folder) and FINGERPRINT not in toml.read(folder / CONFIG)
 
 
-def remove_run(folder: Path) -> None:
-    """Delete a run, so that it can start again. Other files of the folder are kept."""
-    if holds_run(folder):
+def remove_runs(folders: Iterable[Path]) -> None:
+    """Delete the folders of runs, so that these can start again; none if a process is using one of them.
+
+    Folders without a run are kept.
+    """
+    held = [folder for folder in folders if holds_run(folder)]
+    for folder in held:
+        for lock in folder.rglob(".lock"):  # also of a calibration, or of the parts of a baseline
+            with locked(lock.parent):
+                pass
+    for folder in held:
         shutil.rmtree(folder)
 
 

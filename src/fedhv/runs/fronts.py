@@ -14,6 +14,7 @@ from fedhv.methods.knobs import KNOBS, Knob
 from fedhv.runs.tuning import checked_ranges, halton
 from fedhv.runs.variants import Variant
 from fedhv.support.errors import Diverged, InputError, unknown
+from fedhv.support.numbers import is_whole
 
 PREFERENCES = "preferences"
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
@@ -174,6 +175,8 @@ def preference_points(points: int, tasks: int) -> list[tuple[float, ...]]:
     Two tasks: k/(K + 1) and the rest. More tasks: equal preferences, then points of a Halton sequence that is uniform
     on the simplex.
     """
+    if tasks < 2:
+        raise InputError("A front over preferences should have at least two tasks. Found one.")
     if tasks > len(PRIMES):
         raise InputError(f"A front over preferences has at most {len(PRIMES)} tasks. Found {tasks}.")
     if tasks == 2:
@@ -188,5 +191,5 @@ def preference_points(points: int, tasks: int) -> list[tuple[float, ...]]:
 
 def check_points(points: int) -> None:
     """Reject a front of fewer than two points."""
-    if points < 2:
-        raise InputError(f"A front should have at least 2 points. Found {points}.")
+    if not is_whole(points) or points < 2:
+        raise InputError(f"A front should have at least 2 points. Found {points!r}.")

@@ -119,6 +119,11 @@ def resolve_reference(
         else:
             raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")
     else:
-        reference = Reference(tuple(float(value) for value in given))
+        try:
+            reference = Reference(tuple(float(value) for value in given))
+        except TypeError:
+            raise InputError(
+                f"A reference should be a file, a name, or a loss for each of {', '.join(tasks)}. Found {given!r}."
+            ) from None
     reference.check(tasks)
     return replace(reference, tasks=tasks)

@@ -19,7 +19,7 @@ from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.executors import one_by_one, together
-from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_run
+from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_runs
 from fedhv.runs.history import Following
 from fedhv.runs.job import Job
 from fedhv.runs.processes import in_processes
@@ -108,10 +108,12 @@ def run_study(
         for seed in seeds
         for other in others
     ]
+    whose = calibrated_with([each.method for each in variants])
+    if whose is not None and given is None:
+        calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
     if fresh:
         stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
-        for place in [*stale, *(folder / CALIBRATION).glob("*")]:
-            remove_run(place)
+        remove_runs([*stale, *(folder / CALIBRATION).glob("*")])
         (folder / REFERENCE).unlink(missing_ok=True)
     for place, method, seed in places:
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
@@ -124,11 +126,8 @@ def run_study(
     if finished:
         observer.message(f"{finished} of {len(every)} runs are read from {folder}.")
     observer = Announcing(observer, str(choice) if choice.announce else "")
-    whose = calibrated_with([each.method for each in variants])
     frozen = given
     if whose is not None:
-        if given is None:
-            calibrated_under(setting, problem, data)
         make_folder(folder)
         frozen = _shared_reference(setting, rates or whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)

@@ -94,12 +94,17 @@ def checked_ranges(
     ranges: Mapping[str, tuple[float, float]], known: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Ranges whose names are known and whose ends are above the number that belongs to the name."""
+    if not isinstance(ranges, Mapping):
+        raise InputError(f"`ranges` should be a dict of (low, high) by name. Found {ranges!r}.")
     found = {}
     for key, ends in ranges.items():
         if key not in known:
             raise unknown("range", key, known)
         least = known[key]
-        low, high = (float(end) for end in ends) if len(ends) == 2 else (0.0, 0.0)
+        try:
+            low, high = map(float, ends)
+        except (TypeError, ValueError):
+            low, high = math.nan, math.nan
         if not least < low < high < math.inf:
             what = f"two numbers above {least:g}" if least else "two positive numbers"
             raise InputError(f"The range of `{key}` should be {what}, the smaller first. Found {ends}.")

@@ -72,9 +72,9 @@ def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
     return any(isinstance(cause, kind) for cause in causes(error))
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
+def unknown(kind: str, name: object, known: Iterable[str], hint: str = "", prefix: str = "") -> InputError:
     """The error for an unknown name. It suggests the nearest known name, or lists all; `prefix` precedes each name."""
-    names = sorted(known)
+    names, name = sorted(known), str(name)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= LONGEST_NAME else []
     name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     all_of_them = ", ".join(prefix + known for known in names) or "none"
