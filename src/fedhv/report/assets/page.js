@@ -25,10 +25,16 @@ function choiceOf(setting) {
   return choices.get(setting.name);
 }
 
+// What was chosen goes to the address; a page of a front alone has no setting.
+function remember() {
+  const setting = currentSetting();
+  writeState(setting ? choiceOf(setting) : null, setting ? firstChoices.get(setting.name) : null);
+}
+
 function draw() {
   const setting = currentSetting();
   for (const id of ["overview", "summary", "curves", "balance"]) byId(id).hidden = !setting;
-  drawFronts();
+  showFronts(data, setting, drawFronts);
   showPaper(data);
   if (!setting) return;
   if (drawnSetting !== setting.name) {
@@ -45,7 +51,7 @@ function draw() {
   showBalance(setting, choice, draw);
   showClients(setting, choice);
   showFederation(setting);
-  writeState(choice, firstChoices.get(setting.name));
+  remember();
 }
 
 function drawAll() {
@@ -60,7 +66,7 @@ function drawAll() {
 
 function redrawRuns() {
   showRuns(data, redrawRuns);
-  if (currentSetting()) writeState(choiceOf(currentSetting()), firstChoices.get(currentSetting().name));
+  remember();
 }
 
 function isDark() {
@@ -79,18 +85,24 @@ function showTheme() {
 
 function drawFronts() {
   showFronts(data, currentSetting(), drawFronts);
+  remember();
+}
+
+function drawPaper() {
+  showPaper(data);
+  remember();
 }
 
 // Only the first screen follows the slider; everything else stays as it is.
 function drawRound() {
   showOverview(data, currentSetting(), choiceOf(currentSetting()));
-  writeState(choiceOf(currentSetting()), firstChoices.get(currentSetting().name));
+  remember();
 }
 
 function listen() {
   for (const id of ["metric", "task", "against", "view", "group", "log", "calibration", "compilation", "balance-method", "balance-log"]) byId(id).addEventListener("change", draw);
   for (const id of ["front-kind", "front-x", "front-y"]) byId(id).addEventListener("change", drawFronts);
-  for (const id of ["paper-table", "paper-contest"]) byId(id).addEventListener("change", () => showPaper(data));
+  for (const id of ["paper-table", "paper-contest"]) byId(id).addEventListener("change", drawPaper);
   for (const id of ["trade-kind", "trade-view", "trade-x", "trade-y"]) byId(id).addEventListener("change", drawRound);
   byId("trade-round").addEventListener("input", drawRound);
   byId("trade-play").addEventListener("click", () => playRounds(drawRound));
