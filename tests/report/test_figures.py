@@ -259,7 +259,7 @@ def test_a_legend_of_many_methods_leaves_the_plane_its_room(tmp_path):
 
 
 def test_long_titles_of_panels_are_not_cut(tmp_path):
-    tasks = ("sepsis", "days", "ward", "readmission to any hospital")
+    tasks = ("sepsis", "days", "ward", "A very long task name: thirty-day readmission")
     long = read_study([write_study(tmp_path, METHODS, (0,), tasks=tasks, rounds=4)])
     ((_, figure),) = learning.per_task(long.settings[0], styles(long))
     write_figure(tmp_path / "per-task", figure)

@@ -12,9 +12,9 @@ from fedhv.methods.rules.fixed import Fixed
 from fedhv.methods.rules.moving import MovingFedHV
 from fedhv.report import read_study
 from fedhv.report.figures.fronts import front_figure
-from fedhv.report.palette import METHOD_STYLES, front_styles
 from fedhv.report.front import FrontPoint, Judged, MethodFront
 from fedhv.report.front_files import front_headings, front_rows
+from fedhv.report.palette import METHOD_STYLES, front_styles
 from fedhv.report.payload import payload
 from fedhv.runs.fronts import front_of, preference_points
 
