@@ -89,7 +89,7 @@ def accuracies(records: list[dict], task: int) -> list[tuple[int, float]]:
 
 
 def animated(values: list[str], attribute: str) -> str:
-    """The last value for the pause, then a value for every round: what is seen or printed at first is the whole picture."""
+    """The last value for the pause, then a value for every round: readers and printers see the whole picture first."""
     n, share = len(values), SECONDS / (SECONDS + HOLD)
     times = ["0", *(f"{1 - share + share * max(i, 0) / (n - 1):.4f}" for i in range(-1, n))]
     return (

@@ -751,6 +751,14 @@ def test_long_names_of_tasks_are_not_cut_and_deviations_stay_inside(one_tab, tmp
         assert width == 390 or names <= 0
 
 
+def test_names_of_tasks_are_not_broken_within_a_word(one_tab, tmp_path):
+    write_study(tmp_path / "study", rounds=12, tasks=("CIFAR-10", "MNIST"))
+    one_tab.page.set_viewport_size({"width": 390, "height": 844})
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    heights = one_tab.page.locator("#balance-body .who").evaluate_all("nodes => nodes.map(node => node.offsetHeight)")
+    assert max(heights) < 40  # one line
+
+
 def test_axes_have_whole_rounds_and_more_than_one_number(one_tab, tmp_path):
     for seed, (low, high) in enumerate([(24.9, 95.1), (26.0, 95.2)]):
         write_run(tmp_path / "study" / str(seed), seed=seed, rounds=6, every=1)

@@ -66,7 +66,7 @@ function readBalance(round) {
       return slack && next >= 0 ? slack * column(run.weights, i, run.round.length)[next] : null;
     };
     const cells = [...(slacks ? [over(values("report")), over(values("slack"))] : []), over(values("weights")), ...(slacks ? [over(product)] : [])];
-    return el("tr", {}, el("td", {}, named(task, setting.taskStyles[i])), ...cells.map((text) => el("td", { text })));
+    return el("tr", {}, el("td", { class: task.length > 16 ? "long" : null }, named(task, setting.taskStyles[i])), ...cells.map((text) => el("td", { text })));
   }).filter(Boolean));
 }
 

@@ -22,7 +22,7 @@ TITLES = {
     "mean_loss": "Mean loss",
     "hypervolume": "Hypervolume",
 }
-TITLE_LETTER = 0.08
+TITLE_LETTER = 0.085
 """Inches of a letter of a title."""
 _KINDS = {"accuracy": "Accuracy (%)", "loss": "Loss"}
 
