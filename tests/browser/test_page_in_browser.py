@@ -759,6 +759,12 @@ def test_names_of_tasks_are_not_broken_within_a_word(one_tab, tmp_path):
     assert max(heights) < 40  # one line
 
 
+def test_one_task_has_points_on_its_axis(one_tab, tmp_path):
+    write_study(tmp_path / "study", rounds=12, tasks=("only",))
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    assert marks(one_tab.page, "trade-chart", "alone") == 2 + 4  # means and seeds
+
+
 def test_axes_have_whole_rounds_and_more_than_one_number(one_tab, tmp_path):
     for seed, (low, high) in enumerate([(24.9, 95.1), (26.0, 95.2)]):
         write_run(tmp_path / "study" / str(seed), seed=seed, rounds=6, every=1)

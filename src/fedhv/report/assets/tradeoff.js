@@ -96,7 +96,11 @@ function parallelSvg(what, width, colours) {
       svg("title", { text: `${p.label}${best[n] ? "" : " (another method is at least as good in every task)"}: ${what.names.map((name, k) => `${name} ${fixed(p.mean[k], Math.max(2, what.scores[k].digits))}`).join(", ")}` })));
     p.mean.forEach((value, k) => {
       const spread = p.deviation[k];
-      const offset = (n - (what.points.length - 1) / 2) * 3;
+      const offset = (n - (what.points.length - 1) / 2) * (m === 1 ? 14 : 3);
+      // One task has no line.
+      if (m === 1) for (const [text, of, r] of [[p.label, value, 6.5], ...p.seeds.map(({ seed, values }) => [`${p.label}, seed ${seed}`, values[0], 3.2])]) {
+        picture.append(svg("circle", { class: "alone", cx: at(k) + offset, cy: scales[k](of), r, fill: p.style.colour, "fill-opacity": r > 5 ? 1 : 0.55 }, svg("title", { text: `${text}: ${fixed(of, Math.max(2, what.scores[k].digits))}` })));
+      }
       if (spread !== null) picture.append(svg("line", { class: "cross", x1: at(k) + offset, x2: at(k) + offset, y1: scales[k](value - spread), y2: scales[k](value + spread), stroke: p.style.colour, "stroke-opacity": strength, "stroke-width": 2 }));
     });
   });
