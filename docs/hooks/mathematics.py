@@ -10,6 +10,8 @@ from latex2mathml.converter import convert
 
 SIZED = re.compile(r"\\[bB]igg?[lrm]?\s*(?=\\\|)")
 """The converter knows no sizes of double bars; without them the bars stay as they are."""
+ALIGNED = re.compile(r"\\(begin|end)\{aligned\}")
+"""The converter knows the environment align* only; it would write the ampersands of this one."""
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -20,6 +22,9 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def _mathml(found: re.Match[str]) -> str:
     block = found[2] == "["
-    latex = SIZED.sub("", html.unescape(found[3]).strip())
-    formula = convert(latex, display="block" if block else "inline")
-    return f'<div class="formula">{formula}</div>' if block else formula
+    latex = ALIGNED.sub(r"\\\1{align*}", SIZED.sub("", html.unescape(found[3]).strip()))
+    if not block:
+        return convert(latex, display="inline")
+    # Formulas beside each other stand below each other where there is no room: a browser does not break MathML.
+    parts = [latex] if "\\begin" in latex else latex.split(r"\qquad")
+    return f'<div class="formula">{"".join(convert(part.strip(), display="block") for part in parts)}</div>'

@@ -89,12 +89,12 @@ def accuracies(records: list[dict], task: int) -> list[tuple[int, float]]:
 
 
 def animated(values: list[str], attribute: str) -> str:
-    """A value for every round, then the last one for the pause."""
+    """The last value for the pause, then a value for every round: readers and printers see the whole picture first."""
     n, share = len(values), SECONDS / (SECONDS + HOLD)
-    times = [f"{share * i / (n - 1):.4f}" for i in range(n)] + ["1"]
+    times = ["0", *(f"{1 - share + share * max(i, 0) / (n - 1):.4f}" for i in range(-1, n))]
     return (
         f'<animate attributeName="{attribute}" dur="{SECONDS + HOLD}s" repeatCount="indefinite" '
-        f'values="{";".join([*values, values[-1]])}" keyTimes="{";".join(times)}"/>'
+        f'values="{";".join([values[-1], values[-1], *values])}" keyTimes="{";".join(times)}"/>'
     )
 
 

@@ -6,10 +6,11 @@ import csv
 import io
 import itertools
 import json
+import re
 import struct
 
 import pytest
-from report.studies import write_run, write_study
+from report.studies import write_history, write_run, write_study
 from report.test_page import ODD, write_odd
 from report.test_taking_part import change, machine
 
@@ -657,3 +658,138 @@ def test_odd_studies_open_and_say_what_is_missing(one_tab, tmp_path, what):
         page.click("#tasks-all")
         assert page.locator("#balance-body tr").count() == 40
     assert one_tab.complaints == []
+
+
+def outside(page, chart):
+    """The texts of a chart that reach beyond its picture."""
+    return page.locator(f"#{chart} svg").first.evaluate(
+        """(svg) => {
+          const whole = svg.getBoundingClientRect();
+          return [...svg.querySelectorAll("text")].filter((node) => {
+            const box = node.getBoundingClientRect();
+            return box.left < whole.left - 1 || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
+          }).map((node) => node.textContent);
+        }"""
+    )
+
+
+def test_an_unfinished_run_does_not_move_the_final_values(one_tab, tmp_path):
+    write_study(tmp_path / "study", ("uniform", "fedhv"), (0, 42), rounds=40)
+    write_run(tmp_path / "study" / "late", method="fedhv", seed=7, rounds=40, done=4)
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    drawn = page.locator("#bar-chart .bar title").all_text_contents()
+    table = column(page, "per-task", 3)[0]  # FedHV
+    assert f"FedHV, clear: {float(table.split(' ± ')[0]):.1f} ± " in " | ".join(drawn)
+    assert page.locator("#trade-chart svg circle").count() == 2 + 4
+    slide(page, "trade-round", 4)
+    assert page.locator("#trade-chart svg circle").count() == 2 + 5
+
+
+def test_a_page_of_many_methods_stays_readable(one_tab, tmp_path):
+    one_tab.complaints.clear()
+    one_tab.page.set_viewport_size({"width": 1400, "height": 1000})
+    names = [f"a rule with a long name {i}" for i in range(19)]
+    write_study(tmp_path / "study", [*names, "uniform", "fedhv"], (0,), rounds=12, parameters={"local_lr": 0.3})
+    for seed in range(1, 9):  # notes on missing seeds
+        write_run(tmp_path / "study" / f"more{seed}", method="uniform", seed=seed, rounds=12)
+    for i in range(14):
+        write_run(tmp_path / "study" / "knob" / str(i), parameters={"floor": 0.5**i}, rounds=12)
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    # Few notes are above the verdict; the others are one press away.
+    assert page.locator("#notes li").count() == 2
+    assert page.locator("#verdict").bounding_box()["y"] < 450
+    page.click("#notes-count")
+    assert page.locator("#notes-rest li").first.is_visible()
+    # Methods share colours: every bar has its method's name.
+    bars = page.locator("#bar-chart .bar").count()
+    assert page.locator("#bar-chart .name").count() == bars >= 40
+    assert outside(page, "bar-chart") == []
+    # Names in the plane neither lie on each other nor leave it.
+    boxes = page.locator("#trade-chart .name").evaluate_all(
+        "nodes => nodes.map(node => node.getBBox()).map(({x, y, width, height}) => [x, y, x + width, y + height])"
+    )
+    bottom = page.locator("#trade-chart clipPath rect").evaluate("node => node.getBBox().y + node.getBBox().height")
+    assert 0 < len(boxes) <= 21
+    assert max(low for *_, low in boxes) <= bottom + 4
+    for a, b in itertools.combinations(boxes, 2):
+        assert a[2] < b[0] or b[2] < a[0] or abs(a[1] - b[1]) > 14
+    assert "FedHV" in page.locator("#trade-chart .name").all_text_contents()
+    # What is off at first is folded; a long table scrolls by itself.
+    assert page.locator("#variants button").count() == 14
+    assert not page.locator("#variants button").first.is_visible()
+    page.click("#variants-count")
+    page.locator("#variants button").first.click()
+    assert page.inner_text("#variants-count").endswith(", 1 shown")
+    heights = page.locator("#tables .scroll").evaluate_all("nodes => nodes.map(node => node.offsetHeight)")
+    assert max(heights) <= 700
+    assert one_tab.complaints == []
+
+
+def test_long_names_of_tasks_are_not_cut_and_deviations_stay_inside(one_tab, tmp_path):
+    tasks = ["readmission to any hospital", *"bcd", "length of stay in an intensive care unit"]
+    write_study(tmp_path / "study", ("uniform", "fedhv"), (0, 42), rounds=12, tasks=tasks)
+    for run in (tmp_path / "study").iterdir():
+        summary = json.loads((run / "summary.json").read_text())
+        summary |= {"labels": [60] * 5, "client_labels": [[20, 20, 5, 5, 5, 5]] * 700}
+        (run / "summary.json").write_text(json.dumps(summary))
+    for width in (1400, 390):
+        one_tab.page.set_viewport_size({"width": width, "height": 1000})
+        one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+        page = one_tab.page
+        for chart in ("trade-chart", "bar-chart", "label-chart"):
+            assert outside(page, chart) == []
+        ends = page.locator("#label-chart .label").evaluate_all("nodes => Math.max(...nodes.map(n => n.getBBox().x))")
+        assert ends < width  # all of many clients are drawn
+        axis, crosses = (page.locator(f"#trade-chart .{kind}").evaluate_all(
+            "nodes => nodes.flatMap(node => [+node.getAttribute('y1'), +node.getAttribute('y2')])"
+        ) for kind in ("axis", "cross"))  # fmt: skip
+        assert min(axis) - 1 <= min(crosses)
+        assert max(crosses) <= max(axis) + 1
+        names = page.locator("#balance-table").evaluate("node => node.scrollWidth - node.parentElement.clientWidth")
+        assert width == 390 or names <= 0
+
+
+def test_names_of_tasks_are_not_broken_within_a_word(one_tab, tmp_path):
+    write_study(tmp_path / "study", rounds=12, tasks=("CIFAR-10", "MNIST"))
+    one_tab.page.set_viewport_size({"width": 390, "height": 844})
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    heights = one_tab.page.locator("#balance-body .who").evaluate_all("nodes => nodes.map(node => node.offsetHeight)")
+    assert max(heights) < 40  # one line
+
+
+def test_one_task_has_points_on_its_axis(one_tab, tmp_path):
+    write_study(tmp_path / "study", rounds=12, tasks=("only",))
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    assert marks(one_tab.page, "trade-chart", "alone") == 2 + 4  # means and seeds
+
+
+def test_axes_have_whole_rounds_and_more_than_one_number(one_tab, tmp_path):
+    for seed, (low, high) in enumerate([(24.9, 95.1), (26.0, 95.2)]):
+        write_run(tmp_path / "study" / str(seed), seed=seed, rounds=6, every=1)
+        history = (tmp_path / "study" / str(seed) / "history.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in history]
+        for record, worst in zip(records, (low, 60, 70, 80, 90, high), strict=True):
+            record["evaluation"]["worst_accuracy"] = worst
+        write_history(tmp_path / "study" / str(seed), records)
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    _, content = saved(page, page.get_by_role("button", name="Save Curves as SVG").click)
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", content.decode())
+    assert texts[:7] == list("0123456")
+    numbers = page.locator("#bytes-chart svg text").all_text_contents()
+    assert {"40", "60", "80"} <= set(numbers)
+
+
+def test_runs_with_participants_are_folded_where_there_are_many(one_tab, tmp_path):
+    study = write_study(tmp_path / "study", ("uniform", "fedhv"), (0, 42), rounds=12)
+    cohort = {"present": 3, "asked": [0, 1, 2], "taken": [0, 1]}
+    for run in study.iterdir():
+        change(run, r12={"cohort": cohort, "refused": [{"client": 2, "reason": "no reply"}]})
+    one_tab.open(write_page(tmp_path / "index.html", study))
+    assert one_tab.page.locator("#federation-list details").count() == 4
+    assert one_tab.page.locator("#federation-list details[open]").count() == 0
+    assert "3 present" in one_tab.page.locator("#federation-list summary").first.inner_text()
+    one_tab.page.locator("#federation-list summary").first.click()
+    assert one_tab.page.locator("#federation-list tbody").first.is_visible()

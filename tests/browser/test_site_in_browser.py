@@ -22,6 +22,19 @@ def test_formulas_are_drawn(site, tab):
     assert min(heights) > 15
 
 
+def test_formulas_beside_each_other_stand_below_each_other_on_a_phone(site, tab):
+    page = tab((site / "explanation" / "method.html").as_uri(), viewport={"width": 390, "height": 844}).page
+    wide = page.evaluate("[...document.querySelectorAll('.formula')].map(f => f.scrollWidth - f.clientWidth)")
+    assert len(wide) >= 5
+    assert max(wide) <= 0
+
+
+def test_aligned_formulas_have_rows_and_no_ampersands(site, tab):
+    page = tab((site / "reference" / "api-theory.html").as_uri()).page
+    assert page.locator(".formula mtr").count() >= 3
+    assert not [text for text in page.locator("math").all_text_contents() if "&" in text]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_picture_of_the_architecture_is_legible(site, tab, scheme):
     """Its words stand out from their boxes in both colour schemes, and stay inside them."""

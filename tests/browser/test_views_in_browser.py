@@ -12,7 +12,7 @@ from report.studies import write_study
 from report.test_beside import HEADS, front
 from report.test_taking_part import change
 
-from browser.test_page_in_browser import address_of, marks, saved, write_page
+from browser.test_page_in_browser import marks, saved, write_page
 
 SERIOUS = ("serious", "critical")
 
@@ -66,14 +66,37 @@ def test_fronts_are_drawn_beside_each_other_with_their_intervals(shown):
     assert b"fedhv" in content
 
 
-def test_choices_in_fronts_and_beside_the_paper_are_in_the_address(shown):
+def test_the_address_holds_the_choices_of_fronts_and_of_the_paper(shown):
     page = shown.page
     page.select_option("#front-kind", "losses")
+    page.locator("#front-methods button", has_text="fixed").click()
     page.select_option("#paper-contest", "digits")
-    shown.open(address_of(page))
-    assert page.input_value("#front-kind") == "losses"
-    assert "not told apart" in page.inner_text("#front-pairs")
-    assert page.input_value("#paper-contest") == "digits"
+    address = page.evaluate("location.href")
+    assert "front-kind=losses" in address
+    page.reload()
+    page.locator("body[data-ready]").wait_for(state="attached")
+    assert page.evaluate("location.href") == address
+    assert (page.input_value("#front-kind"), page.input_value("#paper-contest")) == ("losses", "digits")
+    assert page.locator("#front-methods [aria-pressed=false]").inner_text() == "fixed"
+    assert marks(page, "front-chart", "point") == 101
+
+
+def test_a_front_alone_has_a_verdict_and_says_how_preferences_set_weights(one_tab, tmp_path):
+    one_tab.complaints.clear()
+    for i, preferences in enumerate([[0.25, 0.75], [0.75, 0.25]]):
+        write_study(
+            tmp_path / "study" / f"p{i}", ("fedhv",), (0, 42), rounds=12, parameters={"preferences": preferences}
+        )
+    content = front(points=2)
+    for method in content["methods"]:
+        for i, point in enumerate(method["points"]):
+            point["run"] = f"p{i % 2}/fedhv-seed0"
+    (tmp_path / "study" / "front.json").write_text(json.dumps(content))
+    one_tab.open(write_page(tmp_path / "index.html", tmp_path / "study"))
+    page = one_tab.page
+    assert page.inner_text("#verdict").startswith("The hypervolume of fedhv is larger than that of fixed by 12")
+    assert "w ∝ p/slack" in page.inner_text("#balance-rule")
+    assert one_tab.complaints == []
 
 
 def test_our_numbers_beside_the_papers_say_whether_intervals_agree(shown):

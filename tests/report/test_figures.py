@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 
 from fedhv.benchmarks import load_benchmark
@@ -239,6 +240,33 @@ def test_ablations_have_a_panel_for_every_factor(study):
     np.testing.assert_allclose(list(means), expected)
     curves = ablation.curves(setting.sweeps[0])
     assert list(lines(curves.axes[0])) == ["$K$ = 5", "$K$ = 10", "$K$ = 20"]
+
+
+def test_long_values_of_an_ablation_do_not_lie_on_each_other(tmp_path):
+    for i in range(9):
+        first = round(0.1 * (i + 1), 1)
+        preferences = [first, round(1 - first, 1)]
+        write_study(tmp_path / str(i), ("fixed",), (0,), rounds=4, parameters={"preferences": preferences})
+    figure = ablation.panels_of(read_study([tmp_path]).settings[0])
+    assert {tick.get_rotation() for tick in figure.axes[1].get_xticklabels()} == {40}
+
+
+def test_a_legend_of_many_methods_leaves_the_plane_its_room(tmp_path):
+    write_study(tmp_path, [f"rule {i}" for i in range(20)], (0,), rounds=4)
+    many = read_study([tmp_path])
+    figure = tradeoff.plane(many.settings[0], styles(many))
+    write_figure(tmp_path / "plane", figure)  # computes the layout
+    assert figure.axes[0].get_position().height * figure.get_figheight() > 2
+
+
+def test_long_titles_of_panels_are_not_cut(tmp_path):
+    tasks = ("sepsis", "days", "ward", "A very long task name: thirty-day readmission")
+    long = read_study([write_study(tmp_path, METHODS, (0,), tasks=tasks, rounds=4)])
+    ((_, figure),) = learning.per_task(long.settings[0], styles(long))
+    figure.set_dpi(200)
+    FigureCanvasAgg(figure).draw()
+    ends = [each.title.get_window_extent().x1 for each in figure.axes]
+    assert max(ends) <= figure.bbox.x1
 
 
 def test_costs_are_in_readable_units(study):

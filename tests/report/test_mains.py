@@ -19,7 +19,7 @@ def setting_of(folder):
 def test_a_common_metric_gives_the_worst_task(tmp_path):
     (verdict,) = verdicts(setting_of(same_metric(tmp_path)))
     assert verdict["text"].startswith("FedHV's worst task is 0.1")
-    assert " better than Uniform's in auroc (0." in verdict["text"]
+    assert " better than Uniform's in auroc (95 % interval 0." in verdict["text"]
     assert "points" not in verdict["text"]
     titles = [tile["title"] for tile in highlights(setting_of(tmp_path))]
     assert titles == ["Mean auroc", "Worst-task auroc", "Mean loss", "Hypervolume"]

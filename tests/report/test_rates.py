@@ -36,6 +36,15 @@ def test_settings_are_named_where_there_are_several(tmp_path):
     assert "differ between methods in digits (see the table" in study_sentence(read_study([tmp_path]))
 
 
+def test_many_methods_are_grouped_by_their_rates():
+    rates = dict.fromkeys("abcdef", "1.2/0.3") | {"Uniform": "1/0.3"}
+    said = rates_sentence(rates, [*"abcdef", "x"])
+    assert said == (
+        "Learning rates η_g/η_ℓ differ: 1.2/0.3 for a, b, c, d, e, f; 1/0.3 for Uniform. A difference between methods "
+        "may be one of their rates. Only Uniform has tuned rates here."
+    )
+
+
 def test_a_sentence_names_what_it_knows():
     assert rates_sentence({}) == ""
     assert pair_text(None) == "–"

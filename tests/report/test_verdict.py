@@ -28,7 +28,8 @@ def test_a_clear_difference_is_stated_with_its_interval_and_who_pays(clear):
     assert verdict["against"] == "Uniform"
     # Differences of the worst task 2.0, 1.9, 1.8: 1.9 ± 4.303 · 0.1/√3; of the other −1.2, −1.4, −1.3.
     assert verdict["text"] == (
-        "FedHV's worst task is 1.9 points better than Uniform's (1.7 to 2.1, 3 seeds); clear pays 1.3 (1.1 to 1.5)."
+        "FedHV's worst task is 1.9 points better than Uniform's (95 % interval 1.7 to 2.1, 3 seeds); "
+        "clear pays 1.3 (1.1 to 1.5)."
     )
 
 
@@ -89,3 +90,32 @@ def test_a_tile_does_not_call_such_a_method_the_best(tmp_path):
         if tile["title"] != "Hypervolume":
             assert (tile["label"], tile["clear"]) == ("FedHV", False)
             assert tile["note"] == "behind Uniform on the seeds that they share"
+
+
+# C has one seed only: nothing says whether it is level with the best mean.
+ONE_SEED = {"A": {0: 90.0, 1: 91.0, 2: 90.5}, "B": {0: 90.1, 1: 90.7, 2: 90.5}, "C": {0: 20.0}}
+
+
+def test_a_method_without_an_interval_is_not_called_level():
+    assert standing(ONE_SEED, True) == {"A": LEVEL, "B": LEVEL}
+    assert verdict(ONE_SEED, True) == "A is level with B; it shares fewer than two seeds with C"
+    clear = ONE_SEED | {"B": {0: 80.0, 1: 81.1, 2: 80.4}}
+    assert standing(clear, True) == {"A": LEVEL}
+    assert verdict(clear, True) == "A has the best mean, but it shares fewer than two seeds with C"
+
+
+def test_a_tile_names_the_methods_without_an_interval(tmp_path):
+    for method, runs in zip(("fedhv", "uniform", "power"), ONE_SEED.values(), strict=True):
+        for seed, value in runs.items():
+            pair = (value, value)
+            write_fixed(tmp_path / f"{method}-{seed}", method, seed, pair, [1 - value / 100 for value in pair])
+    tiles = {tile["title"]: tile for tile in highlights(read_study([tmp_path]).settings[0])}
+    note = "level with Uniform: 95 % intervals of the differences contain 0; no interval against power: fewer than two"
+    assert tiles["Mean accuracy"]["note"].startswith(note)
+
+
+def test_one_seed_in_common_is_compared_on_that_seed(tmp_path):
+    for method, seed, value in (("fedhv", 0, 10.0), ("fedhv", 1, 60.0), ("uniform", 1, 58.0)):
+        write_fixed(tmp_path / f"{method}-{seed}", method, seed, (value, value), [1.0, 1.0])
+    (said,) = verdicts(read_study([tmp_path]).settings[0])
+    assert said["text"].startswith("FedHV's worst task is 2.0 points above Uniform's. One seed has no interval")

@@ -18,6 +18,7 @@ from fedhv.report import read_study
 from fedhv.report.figures.fronts import front_figure
 from fedhv.report.front import FrontPoint, Judged, MethodFront
 from fedhv.report.front_files import front_headings, front_rows
+from fedhv.report.palette import METHOD_STYLES, front_styles
 from fedhv.report.payload import payload
 from fedhv.runs.fronts import check_front_ranges, front_of, preference_points
 
@@ -97,6 +98,15 @@ def test_a_front_over_many_tasks_with_different_metrics_is_drawn_in_test_losses(
     found = Front("s", ("a", "b", "c"), 1, (0,), {"loss": 3.0}, (method,), None, judged)
     axes = front_figure(found).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Mean test loss", "Worst test loss")
+
+
+def test_methods_of_a_front_have_the_styles_of_the_page():
+    point = FrontPoint(0, 0, "", (80.0, 70.0), (0.3, 1.0), None, (0.5, 0.5))
+    methods = tuple(MethodFront(name, name, "knob", (point,), {"loss": {0: 1.0}}) for name in ("stch", "fedhv"))
+    found = Front("s", ("a", "b"), 1, (0,), {"loss": 3.0}, methods, None, (Judged(), Judged()))
+    drawn = {line.get_label(): line.get_color() for line in front_figure(found).axes[0].get_lines()}
+    looks = front_styles(["stch", "fedhv"])
+    assert (drawn["stch"], drawn["fedhv"]) == (looks[0].colour, METHOD_STYLES["fedhv"].colour)
 
 
 def points(*scores: tuple[float, float]) -> tuple[FrontPoint, ...]:

@@ -80,6 +80,7 @@ def _setting(
                 "compared": id(group) in compared,
                 "runs": [index[id(run)] for run in group.runs],
                 "floor": group.runs[0].record.parameters.get("floor"),
+                "preferred": group.runs[0].record.parameters.get("preferences") is not None,
                 "rates": group_rates(group),
                 "clients": _clients(group),
                 **_style(looks[group.label]),

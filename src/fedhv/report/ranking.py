@@ -2,8 +2,9 @@
 
 Runs with the same seed start from the same model and ask the same clients, so methods are compared seed by seed. A
 method is the best only if Student's 95 % interval of its difference from every other method excludes 0 in its favour.
-Otherwise it is level with the other ones, and no method is called best. One seed decides nothing. Where methods have
-different seeds, the best mean may be worse than another one on the seeds that both have: then it is not the best.
+Otherwise it is level with the other ones, and no method is called best. One seed decides nothing: a method that shares
+fewer than two seeds with the best mean is neither level with it nor behind it. Where methods have different seeds, the
+best mean may be worse than another one on the seeds that both have: then it is not the best.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def order_of(values: Mapping[K, Mapping[int, float]], higher: bool) -> list[K]:
     return sorted(finite, key=lambda key: -means[key] if higher else means[key])
 
 
-def level_with_best(values: Mapping[K, Mapping[int, float]], higher: bool) -> list[K]:
-    """The best mean, then those that are not told apart from it; the best alone is the best."""
+def level_with_best(values: Mapping[K, Mapping[int, float]], higher: bool) -> tuple[list[K], list[K]]:
+    """The best mean with those that are not told apart from it, and those that share too few seeds with it.
+
+    The best mean is the best where it is alone in the first list and the second one is empty.
+    """
     order = order_of(values, higher)
     if not order:
-        return []
+        return [], []
     best, others = order[0], order[1:]
-    return [best, *(key for key in others if not ahead(paired(values[best], values[key]), higher))]
+    gaps = {key: paired(values[best], values[key]) for key in others}
+    level = [key for key in others if gaps[key] is not None and not ahead(gaps[key], higher)]
+    return [best, *level], [key for key in others if gaps[key] is None]
 
 
 def standing(values: Mapping[K, Mapping[int, float]], higher: bool | None) -> dict[K, int]:
@@ -61,19 +67,20 @@ def standing(values: Mapping[K, Mapping[int, float]], higher: bool | None) -> di
     """
     if higher is None or len(order_of(values, higher)) < 2 or not decides(values):
         return {}
-    place = level_with_best(values, higher)
-    return {place[0]: BEST} if len(place) == 1 else dict.fromkeys(place, LEVEL)
+    place, unknown = level_with_best(values, higher)
+    return {place[0]: BEST} if len(place) == 1 and not unknown else dict.fromkeys(place, LEVEL)
 
 
 def verdict(values: Mapping[str, Mapping[int, float]], higher: bool) -> str:
     """In words: "fedhv is best", or "fedhv is level with uniform and fedcmoo"."""
-    first, *others = level_with_best(values, higher)
+    (first, *others), unknown = level_with_best(values, higher)
     behind = [key for key in others if ahead(paired(values[first], values[key]), not higher)]
-    if not others:
-        return f"{first} is best"
     if behind:
         return f"{first} has the best mean, but is behind {joined(behind)} on the seeds that they share"
-    return f"{first} is level with {joined(others)}"
+    few = f"it shares fewer than two seeds with {joined(unknown)}" if unknown else ""
+    if others:
+        return f"{first} is level with {joined(others)}" + (f"; {few}" if few else "")
+    return f"{first} has the best mean, but {few}" if few else f"{first} is best"
 
 
 def decides(values: Mapping[K, Mapping[int, float]]) -> bool:

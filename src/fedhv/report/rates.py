@@ -17,6 +17,8 @@ from fedhv.support.wording import joined
 HEADING = "η_g/η_ℓ"
 """Server and local learning rate, as the paper orders them."""
 UNKNOWN = "–"
+LISTED_UP_TO = 6
+"""Up to this number of methods a sentence has each with its rates; with more, each pair of rates with its methods."""
 
 
 def pair_text(rates: tuple[float, float] | None) -> str:
@@ -49,13 +51,27 @@ def rates_sentence(rates: Mapping[str, str], untuned: Sequence[str] = (), settin
     said = []
     where = f" in {setting}" if setting else ""
     if len(set(rates.values())) > 1:
-        each = ", ".join(f"{name} {pair}" for name, pair in rates.items())
+        each = _each_rate(rates)
         said.append(
             f"Learning rates {HEADING} differ{where}: {each}. A difference between methods may be one of their rates."
         )
-    if untuned:
+    tuned = [name for name in rates if name not in untuned]
+    if len(untuned) > LISTED_UP_TO and tuned and len(tuned) < len(untuned):
+        said.append(f"Only {joined(tuned)} {'has' if len(tuned) == 1 else 'have'} tuned rates{where or ' here'}.")
+    elif untuned:
         said.append(f"{joined(untuned)} {'has' if len(untuned) == 1 else 'have'} no tuned rates{where or ' here'}.")
     return " ".join(said)
+
+
+def _each_rate(rates: Mapping[str, str]) -> str:
+    """Every method with its rates; with many methods every pair of rates with its methods, the most common first."""
+    if len(rates) <= LISTED_UP_TO:
+        return ", ".join(f"{name} {pair}" for name, pair in rates.items())
+    names: dict[str, list[str]] = {}
+    for name, pair in rates.items():
+        names.setdefault(pair, []).append(name)
+    common = sorted(names.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{pair} for {', '.join(of)}" for pair, of in common)
 
 
 def untuned(methods: Mapping[str, str], setting: str) -> list[str]:

@@ -91,7 +91,7 @@ def _sentence(setting: SettingStudy, ours: Group, other: Group) -> str:
     worst = _difference(ours, other, judge.worst)
     where, digits = f" in {judge.name}" if judge.name else "", judge.digits
     if worst is None:
-        found = [judge.worst(group.counted[0]) for group in (ours, other)]
+        found = [judge.worst(run) for run in _one_seed(ours, other)]
         gap = math.nan if found[0] is None or found[1] is None else found[0] - found[1]
         side = ("better than" if gap >= 0 else "worse than") if judge.name else ("above" if gap >= 0 else "below")
         return (
@@ -108,9 +108,16 @@ def _sentence(setting: SettingStudy, ours: Group, other: Group) -> str:
         word = "better" if worst.mean > 0 else "worse"
         first = (
             f"{ours.label}'s worst task is {abs(worst.mean):.{digits}f}{judge.unit} {word} than {other.label}'s{where}"
-            f"{unfinished} ({_range(worst, abs(worst.mean) / worst.mean, digits)}, {seeds})"
+            f"{unfinished} (95 % interval {_range(worst, abs(worst.mean) / worst.mean, digits)}, {seeds})"
         )
     return f"{first}; {_payers(setting, judge, ours, other)}."
+
+
+def _one_seed(ours: Group, other: Group) -> tuple[RunData, RunData]:
+    """A run of each with the same seed, where they share one."""
+    theirs = {run.seed: run for run in other.counted}
+    shared = next((run for run in ours.counted if run.seed in theirs), None)
+    return (ours.counted[0], other.counted[0]) if shared is None else (shared, theirs[shared.seed])
 
 
 def _by_tasks(setting: SettingStudy, judge: _Judge, ours: Group, other: Group, unfinished: str) -> str:
@@ -121,7 +128,7 @@ def _by_tasks(setting: SettingStudy, judge: _Judge, ours: Group, other: Group, u
     if not known:
         ahead = 0
         for i in range(len(setting.tasks)):
-            mine, theirs = (judge.task(i)(group.counted[0]) for group in (ours, other))
+            mine, theirs = (judge.task(i)(run) for run in _one_seed(ours, other))
             ahead += mine is not None and theirs is not None and mine > theirs
         return (
             f"{head} is ahead of {other.label} in {ahead} of {len(setting.tasks)} tasks{unfinished}. One seed has no "
@@ -197,21 +204,21 @@ def _lead(by_label: dict[str, Group], order: list[str], metric: ReportMetric, un
     if len(order) == 1:
         return False, ""
     value, digits, higher = metric.value, metric.digits, bool(metric.higher)
-    first, level, better = by_label[order[0]], [], []
-    for label in order[1:]:
-        gap = _difference(first, by_label[label], value)
-        if gap is None:
-            return False, f"ahead of {order[1]}; one seed in common has no interval"
-        if ahead(gap, not higher):
-            better.append(label)
-        elif not gap.clear:
-            level.append(label)
+    gaps = {label: _difference(by_label[order[0]], by_label[label], value) for label in order[1:]}
+    better = [label for label, gap in gaps.items() if ahead(gap, not higher)]
+    level = [label for label, gap in gaps.items() if gap is not None and not gap.clear]
+    unknown = [label for label, gap in gaps.items() if gap is None]
     if better:
         return False, f"behind {_few(better)} on the seeds that they share"
+    none = f"no interval against {_few(unknown)}: fewer than two seeds in common"
     if level:
-        return False, f"level with {_few(level)}: 95 % intervals of the differences contain 0"
-    gap = _difference(first, by_label[order[1]], value)
-    assert gap is not None
+        said = f"level with {_few(level)}: 95 % intervals of the differences contain 0"
+        return False, f"{said}; {none}" if unknown else said
+    if len(unknown) == len(gaps):
+        return False, f"ahead of {order[1]}; one seed in common has no interval"
+    gap = gaps[order[1]]
+    if unknown or gap is None:
+        return False, none
     low, high = sorted((abs(gap.low), abs(gap.high)))
     points = " points" if unit else ""
     return True, f"ahead of {order[1]} by {_number(low, digits)} to {_number(high, digits)}{points}"

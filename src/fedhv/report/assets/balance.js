@@ -36,6 +36,9 @@ function showBalance(setting, choice, changed) {
     chart.draw({ curves, xTitle: "Round", xKind: "round", yTitle, digits: 3, log: log && kind === "slack", lines });
   }
   byId("balance-log-box").hidden = byId("slack-box").hidden;
+  byId("balance-rule").textContent = series.preferred
+    ? "FedHV sets the weights of the next round to w ∝ p/slack with the preferences p: the last column is then proportional to them."
+    : "FedHV sets the weights of the next round to w ∝ 1/slack: the last column is then the same for every task.";
   showAbsent(setting, series);
   readBalance(null);
 }
@@ -63,7 +66,7 @@ function readBalance(round) {
       return slack && next >= 0 ? slack * column(run.weights, i, run.round.length)[next] : null;
     };
     const cells = [...(slacks ? [over(values("report")), over(values("slack"))] : []), over(values("weights")), ...(slacks ? [over(product)] : [])];
-    return el("tr", {}, el("td", {}, named(task, setting.taskStyles[i])), ...cells.map((text) => el("td", { text })));
+    return el("tr", {}, el("td", { class: task.length > 16 ? "long" : null }, named(task, setting.taskStyles[i])), ...cells.map((text) => el("td", { text })));
   }).filter(Boolean));
 }
 

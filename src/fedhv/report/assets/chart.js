@@ -2,6 +2,8 @@
 
 const CHART_HEIGHT = 340;
 const charts = [];
+// Rounds are whole numbers, however few there are.
+const WHOLE = Array.from({ length: 10 }, (_, k) => [1, 2, 5].map((factor) => factor * 10 ** k)).flat();
 
 function translucent(colour, alpha) {
   const part = (i) => parseInt(colour.slice(i, i + 2), 16);
@@ -121,7 +123,7 @@ class Chart {
         x: { time: false, range: (plot, low, high) => [low === plot.data[0][0] ? 0 : low, high > low ? high : low + 1] },
         y: { distr: this.what.log ? 3 : 1, range: this.what.log ? undefined : (_, low, high) => (low === null ? [0, 1] : roomFor([low, high], 0.06)) },
       },
-      axes: [{ ...axis, label, size: 30, values: numbers }, { ...axis, label: this.what.yTitle, size: 62, values: numbers, ...(this.what.log ? { filter: marked } : {}) }],
+      axes: [{ ...axis, label, size: 30, values: numbers, ...(this.what.xKind === "round" ? { incrs: WHOLE } : {}) }, { ...axis, label: this.what.yTitle, size: 62, values: numbers, ...(this.what.log ? { filter: marked } : {}) }],
       cursor: {
         drag: { x: true, y: false, setScale: true },
         points: { size: 7 },

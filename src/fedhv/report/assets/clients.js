@@ -25,20 +25,20 @@ function showClients(setting, choice) {
 function labelSvg(what, width, colours) {
   const n = what.clients.length, m = what.names.length;
   const left = Math.min(140, 16 + 7 * Math.max(...what.names.map((name) => name.length)));
-  const side = Math.max(3, Math.min(22, (width - left - 16) / n)), tall = Math.max(14, Math.min(22, side));
+  const side = Math.min(22, (width - left - 16) / n), tall = Math.max(14, side), gap = side > 4 ? 1 : 0;
   const height = 30 + m * (tall + 2) + 34;
   const picture = canvas(width, height, `Share of labelled examples: ${what.names.map((name, i) => `${name} at ${what.clients.filter((row) => row[i]).length} of ${n} clients`).join(", ")}`);
   what.names.forEach((name, i) => {
     const y = 22 + i * (tall + 2);
-    picture.append(svg("text", { x: left - 8, y: y + tall / 2 + 4, text: name, fill: colours.ink, "text-anchor": "end" }));
+    picture.append(svg("text", { x: left - 8, y: y + tall / 2 + 4, text: short(name, 18), fill: colours.ink, "text-anchor": "end" }, svg("title", { text: name })));
     what.clients.forEach((row, k) => {
       const share = what.sizes[k] ? row[i] / what.sizes[k] : 0, x = left + k * side;
       const title = svg("title", { text: `client ${k}, ${name}: ${row[i]} of ${what.sizes[k]} examples labelled` });
-      picture.append(svg("rect", { class: "label", x, y, width: Math.max(1, side - 1), height: tall, fill: colours.accent, "fill-opacity": (0.08 + 0.92 * share).toFixed(2), stroke: share ? "none" : colours.quiet, "stroke-width": 0.5 }, title));
+      picture.append(svg("rect", { class: "label", x, y, width: side - gap, height: tall, fill: colours.accent, "fill-opacity": (0.08 + 0.92 * share).toFixed(2), stroke: share ? "none" : colours.quiet, "stroke-width": 0.5 }, title));
       if (!share && side >= 8) picture.append(svg("path", { d: `M${x + 2} ${y + 2}L${x + side - 3} ${y + tall - 2}M${x + side - 3} ${y + 2}L${x + 2} ${y + tall - 2}`, stroke: colours.quiet }));
     });
   });
-  picture.append(svg("text", { x: left, y: 14, text: "clients →", fill: colours.quiet }), svg("text", { x: left, y: height - 12, text: "dark: all examples labelled; outlined: none", fill: colours.quiet }));
+  picture.append(svg("text", { x: left, y: 14, text: "clients →", fill: colours.quiet }), svg("text", { x: 8, y: height - 12, text: "dark: all examples labelled; outlined: none", fill: colours.quiet }));
   return picture;
 }
 
@@ -46,13 +46,13 @@ function labelSvg(what, width, colours) {
 function clientSvg(what, width, colours) {
   const row = 16, tasks = what.names.filter((name) => what.groups.some((series) => series.clients.some((each) => each.task === name)));
   const left = Math.min(150, 20 + 7 * Math.max(...tasks.map((name) => name.length)));
-  const block = what.groups.length * row + 14, height = 16 + tasks.length * block + 40;
+  const block = what.groups.length * row + 14, height = 16 + tasks.length * block + 56;
   const all = what.groups.flatMap((series) => series.clients);
   const picture = canvas(width, height, `Scores at the clients: ${what.groups.flatMap((series) => series.clients.map((task) => `${series.label}, ${task.task}: mean ${fixed(task.mean, task.digits)}, worst decile ${fixed(task.worst_decile, task.digits)}`)).join("; ")}`);
   const x = scale(roomFor(all.flatMap((task) => [task.worst_decile, task.mean - (task.deviation ?? 0), task.mean + (task.deviation ?? 0)]), 0.05), [left, width - 16]);
-  for (const value of x.ticks) picture.append(svg("line", { x1: x(value), x2: x(value), y1: 8, y2: height - 40, stroke: colours.grid }), svg("text", { x: x(value), y: height - 26, text: tick(value), fill: colours.quiet, "text-anchor": "middle" }));
+  for (const value of x.ticks) picture.append(svg("line", { x1: x(value), x2: x(value), y1: 8, y2: height - 56, stroke: colours.grid }), svg("text", { x: x(value), y: height - 42, text: tick(value), fill: colours.quiet, "text-anchor": "middle" }));
   tasks.forEach((name, t) => {
-    picture.append(svg("text", { x: left - 8, y: 16 + t * block + block / 2, text: name, fill: colours.ink, "text-anchor": "end" }));
+    picture.append(svg("text", { x: left - 8, y: 16 + t * block + block / 2, text: short(name, 19), fill: colours.ink, "text-anchor": "end" }, svg("title", { text: name })));
     what.groups.forEach((series, g) => {
       const task = series.clients.find((each) => each.task === name), y = 20 + t * block + g * row;
       if (!task) return;
@@ -62,6 +62,7 @@ function clientSvg(what, width, colours) {
       picture.append(svg("path", { class: "worst", d: `M${x(task.worst_decile)} ${y - 5}l5 5l-5 5l-5 -5z`, fill: colours.paper, stroke: series.colour, "stroke-width": 2 }, svg("title", { text: title })));
     });
   });
-  picture.append(svg("text", { x: left, y: height - 8, text: "circle: mean over clients ± deviation; diamond: worst tenth of them", fill: colours.quiet }));
+  picture.append(svg("text", { x: 8, y: height - 22, text: "circle: mean over clients ± deviation", fill: colours.quiet }));
+  picture.append(svg("text", { x: 8, y: height - 6, text: "diamond: mean of the worst tenth of them", fill: colours.quiet }));
   return picture;
 }

@@ -2,10 +2,12 @@
 
 const frontChart = new Picture(byId("front-chart"), "Fronts of methods", frontSvg, "Nothing to draw: switch on a method.");
 const frontsOff = new Map(); // methods that are switched off, by front
+let frontOff = null; // those of the front that is shown
 
 function showFronts(data, setting, changed) {
-  const front = data.fronts.find((each) => each.setting === setting?.name) ?? (setting ? null : data.fronts[0]);
+  const front = frontOf(data, setting);
   byId("front").hidden = !front;
+  frontOff = null;
   if (!front) return;
   const tasks = front.tasks.map((task, i) => [String(i), task]);
   const byAccuracy = front.metrics.every((metric) => metric.name === "accuracy");
@@ -14,8 +16,8 @@ function showFronts(data, setting, changed) {
   fill(byId("front-y"), [...tasks.slice(1), ...tasks.slice(0, 1)]);
   byId("front-x-box").hidden = byId("front-y-box").hidden = front.tasks.length < 3;
   const kind = byId("front-kind").value, two = [Number(byId("front-x").value), Number(byId("front-y").value)];
-  if (!frontsOff.has(front.setting)) frontsOff.set(front.setting, new Set());
-  const off = frontsOff.get(front.setting);
+  if (!frontsOff.has(front.setting)) frontsOff.set(front.setting, wantedSet("fronts") ?? new Set());
+  const off = frontOff = frontsOff.get(front.setting);
   chips(byId("front-methods"), front.methods.map((each) => ({ key: each.label, label: each.label, style: each.style })), off, changed);
   // A metric may be undefined for a run: such a point has no place.
   const drawn = (each) => ({ ...each, points: each.points.filter((point) => two.every((task) => point[kind][task] !== null)) });
@@ -30,13 +32,24 @@ function showFronts(data, setting, changed) {
     const beaten = front.dominated.filter((one) => one.space === space && one.method === each.label).map((one) => `${one.dominated} of ${one.points} by ${one.by}`);
     return el("tr", {}, el("td", { class: "word" }, named(each.label, each.style)), el("td", { class: "word", text: each.over ?? "one point" }), el("td", { text: String(new Set(each.points.map(({ value }) => JSON.stringify(value))).size) }), el("td", { text: volume ? shown(volume.mean) + interval : "–" }), el("td", { class: "word", text: beaten.join("; ") || "–" }));
   }));
-  byId("front-pairs").replaceChildren(...front.differences.filter((pair) => pair[space]).map((pair) => {
+  byId("front-pairs").replaceChildren(...frontSentences(front, space).map((text) => el("li", { text })));
+}
+
+// The front of a setting, or the only one of a page without runs.
+function frontOf(data, setting) {
+  return data.fronts.find((each) => each.setting === setting?.name) ?? (setting ? null : data.fronts[0]);
+}
+
+// Which method has the larger hypervolume, from paired intervals over seeds, for every pair.
+function frontSentences(front, space) {
+  return front.differences.filter((pair) => pair[space]).map((pair) => {
     const { mean: middle, low, high } = pair[space];
     const [one, other] = pair.methods;
     const clear = low !== null && low !== undefined && (low > 0 || high < 0);
-    const range = low === null || low === undefined ? "one seed, no interval" : `95 % interval ${shown(low)} to ${shown(high)}`;
-    return el("li", { text: clear ? `The hypervolume of ${middle > 0 ? one : other} is larger than that of ${middle > 0 ? other : one} by ${shown(Math.abs(middle))} (${range}).` : `The hypervolumes of ${one} and ${other} are not told apart: difference ${shown(middle)} (${range}).` });
-  }));
+    const number = (value) => shown(value).replaceAll("-", "−");
+    const range = low === null || low === undefined ? "one seed, no interval" : `95 % interval ${number(low)} to ${number(high)}`;
+    return clear ? `The hypervolume of ${middle > 0 ? one : other} is larger than that of ${middle > 0 ? other : one} by ${shown(Math.abs(middle))} (${range}).` : `The hypervolumes of ${one} and ${other} are not told apart: difference ${number(middle)} (${range}).`;
+  });
 }
 
 // The means over seeds of a method's points, in the order of their values.

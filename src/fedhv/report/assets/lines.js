@@ -15,6 +15,7 @@ function linesSvg(what, width, height, colours) {
   ).concat((what.lines ?? []).map((line) => line.value));
   const box = { left: 66, right: width - 12, top: what.heading ? 32 : 12, bottom: height - 46 };
   const x = scale([from, to], [box.left, box.right]);
+  if (what.xKind === "round") x.ticks = x.ticks.filter(Number.isInteger);
   const y = scale(what.log ? logRange(seen) : roomFor(seen, 0.06), [box.bottom, box.top], what.log);
   picture.append(axes(x, y, box, { x: unit ? `${what.xTitle} (${unit})` : what.xTitle, y: what.yTitle }, colours));
   if (what.heading) picture.append(svg("text", { x: box.left, y: 18, text: what.heading, fill: colours.ink, "font-size": 14, "font-weight": 600 }));

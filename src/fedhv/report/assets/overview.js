@@ -4,12 +4,15 @@ const tradeoff = new Picture(byId("trade-chart"), "Trade-off between tasks", tra
 const taskBars = new Picture(byId("bar-chart"), "Final value of every task", barsSvg);
 const bytesChart = new Picture(byId("bytes-chart"), "Accuracy against bytes sent", (what, width, colours) => linesSvg(what, width, 230, colours));
 
-function showVerdict(setting) {
-  const [first, ...others] = setting.verdicts;
+// A front alone has no compared runs: its methods are told apart by the hypervolumes of their fronts.
+function showVerdict(data, setting) {
+  const front = frontOf(data, setting);
+  const said = setting.verdicts.length || !front ? setting.verdicts.map(({ text }) => text) : frontSentences(front, "score");
+  const [first, ...others] = said;
   byId("verdict").hidden = !first;
-  byId("verdict").textContent = first?.text ?? "";
+  byId("verdict").textContent = first ?? "";
   byId("verdict-more").hidden = !others.length;
-  byId("verdict-list").replaceChildren(...others.map(({ text }) => el("li", { text })));
+  byId("verdict-list").replaceChildren(...others.map((text) => el("li", { text })));
   byId("rates").textContent = setting.rates;
   byId("rates").hidden = !setting.rates;
 }
@@ -34,7 +37,7 @@ function showSlider(setting) {
 }
 
 function showOverview(data, setting, choice) {
-  showVerdict(setting);
+  showVerdict(data, setting);
   const m = setting.tasks.length, tasks = setting.tasks.map((task, i) => [String(i), task]);
   fill(byId("trade-kind"), [...(setting.mains ? [["main", "Main metric"]] : []), ["accuracy", "Accuracy"], ["loss", "Loss"]]);
   fill(byId("trade-view"), [["all", "All tasks"], ["two", "Two tasks"]]);

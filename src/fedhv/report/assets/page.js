@@ -25,10 +25,16 @@ function choiceOf(setting) {
   return choices.get(setting.name);
 }
 
+// What was chosen goes to the address; a page of a front alone has no setting.
+function remember() {
+  const setting = currentSetting();
+  writeState(setting ? choiceOf(setting) : null, setting ? firstChoices.get(setting.name) : null);
+}
+
 function draw() {
   const setting = currentSetting();
   for (const id of ["overview", "summary", "curves", "balance"]) byId(id).hidden = !setting;
-  drawFronts();
+  showFronts(data, setting, drawFronts);
   showPaper(data);
   if (!setting) return;
   if (drawnSetting !== setting.name) {
@@ -45,7 +51,7 @@ function draw() {
   showBalance(setting, choice, draw);
   showClients(setting, choice);
   showFederation(setting);
-  writeState(choice, firstChoices.get(setting.name));
+  remember();
 }
 
 function drawAll() {
@@ -61,11 +67,6 @@ function drawAll() {
 function redrawRuns() {
   showRuns(data, redrawRuns);
   remember();
-}
-
-function remember() {
-  const setting = currentSetting();
-  if (setting) writeState(choiceOf(setting), firstChoices.get(setting.name));
 }
 
 function isDark() {
@@ -84,6 +85,12 @@ function showTheme() {
 
 function drawFronts() {
   showFronts(data, currentSetting(), drawFronts);
+  remember();
+}
+
+function drawPaper() {
+  showPaper(data);
+  remember();
 }
 
 // Only the first screen follows the slider; everything else stays as it is.
@@ -94,12 +101,8 @@ function drawRound() {
 
 function listen() {
   for (const id of ["metric", "task", "against", "view", "group", "log", "calibration", "compilation", "balance-method", "balance-log"]) byId(id).addEventListener("change", draw);
-  for (const [ids, show] of [[["front-kind", "front-x", "front-y"], drawFronts], [["paper-table", "paper-contest"], () => showPaper(data)]]) {
-    for (const id of ids) byId(id).addEventListener("change", () => {
-      show();
-      remember();
-    });
-  }
+  for (const id of ["front-kind", "front-x", "front-y"]) byId(id).addEventListener("change", drawFronts);
+  for (const id of ["paper-table", "paper-contest"]) byId(id).addEventListener("change", drawPaper);
   for (const id of ["trade-kind", "trade-view", "trade-x", "trade-y"]) byId(id).addEventListener("change", drawRound);
   byId("trade-round").addEventListener("input", drawRound);
   byId("trade-play").addEventListener("click", () => playRounds(drawRound));

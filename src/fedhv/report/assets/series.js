@@ -130,11 +130,16 @@ function evaluationAt(run, round) {
   return found;
 }
 
+// The runs that stand for a method at a round: beside finished ones, as in the tables, only those that have come so far.
+function standingRuns(runs, round) {
+  return runs.some((run) => run.finished) ? runs.filter((run) => run.finished || (run.evaluated.at(-1) ?? -1) >= round) : runs;
+}
+
 // Every method's tasks at a round: mean and deviation over seeds, every seed, and the way there.
 function standings(setting, choice, kind, round) {
   const m = setting.tasks.length;
   return setting.series.filter((series) => !choice.methodsOff.has(series.label)).map((series) => {
-    const runs = runsOf(setting, series, choice).filter((run) => run[kind]);
+    const runs = standingRuns(runsOf(setting, series, choice).filter((run) => run[kind]), round);
     const columns = runs.map((run) => setting.tasks.map((_, i) => column(run[kind], i, run.evaluated.length)));
     const seeds = runs.flatMap((run, r) => {
       const e = evaluationAt(run, round);

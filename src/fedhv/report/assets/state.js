@@ -2,8 +2,7 @@
 
 const REMEMBERED = [
   "setting", "metric", "task", "against", "view", "group", "smooth", "log", "calibration", "compilation", "trade-kind", "trade-x", "trade-y", "trade-view", "trade-round",
-  "balance-method", "balance-log", "tables-scope", "run-search", "run-group", "front-kind", "front-x", "front-y",
-  "paper-table", "paper-contest",
+  "balance-method", "balance-log", "tables-scope", "run-search", "run-group", "front-kind", "front-x", "front-y", "paper-table", "paper-contest",
 ];
 const wanted = readState(location.hash);
 
@@ -47,9 +46,9 @@ function writeState(choice, firstOff) {
   for (const id of REMEMBERED) if (!isDefault(byId(id)) && byId(id).value !== "") state.set(id, valueOf(byId(id)));
   const theme = document.documentElement.dataset.theme;
   if (theme) state.set("theme", theme);
-  for (const [name, set] of [["methods", choice?.methodsOff], ["seeds", choice?.seedsOff], ["tasks", choice?.tasksOff]]) {
+  for (const [name, set] of [["methods", choice?.methodsOff], ["seeds", choice?.seedsOff], ["tasks", choice?.tasksOff], ["fronts", frontOff]]) {
     const now = set && [...set].map(encodeURIComponent).join("|");
-    if (set && now !== [...firstOff[name]].map(encodeURIComponent).join("|")) state.set(name, now);
+    if (set && now !== [...(firstOff?.[name] ?? [])].map(encodeURIComponent).join("|")) state.set(name, now);
   }
   const text = state.toString();
   if (`#${text}` !== location.hash && (text || location.hash.includes("="))) history.replaceState(null, "", `#${text}`);

@@ -40,7 +40,12 @@ function ticks(low, high, most = 6) {
   const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw) * power;
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * span; k++) found.push(k * step || 0);
-  return found;
+  return found.length < 2 && high > low ? ticks(low, high, 2 * most) : found; // one number is no scale
+}
+
+// A name in at most so many letters.
+function short(name, most) {
+  return name.length > most ? `${name.slice(0, most - 1)}…` : name;
 }
 
 function decades(low, high) {

@@ -34,19 +34,29 @@ function planeSvg(what, width, colours) {
     drawn.append(svg("circle", { class: "final", cx, cy, r: 6.5, fill: colour, stroke: colours.paper, "stroke-width": 1.5 }, svg("title", { text: `${p.label}: ${at(p.mean)}` })));
   }
   picture.append(drawn);
-  for (const { point, at } of spreadLabels(what.points.map((point) => ({ point, at: y(point.mean[j]) - 10 })))) {
-    const right = x(point.mean[i]) < box.right - 9 * point.label.length;
-    picture.append(svg("text", { x: x(point.mean[i]) + (right ? 10 : -10), y: at, text: point.label, fill: colours.ink, "font-weight": 600, "text-anchor": right ? "start" : "end", stroke: colours.paper, "stroke-width": 3, "paint-order": "stroke" }));
+  const labels = what.points.map((point, k) => {
+    const wide = 7.5 * point.label.length, right = x(point.mean[i]) < box.right - 9 * point.label.length, start = x(point.mean[i]) + (right ? 10 : -10);
+    return { label: point.label, first: best[k] || point.style.method === "fedhv", right, start, from: right ? start : start - wide, to: right ? start + wide : start, at: y(point.mean[j]) - 10 };
+  });
+  for (const { label, right, start, at } of spreadLabels(labels, box)) {
+    picture.append(svg("text", { class: "name", x: start, y: at, text: label, fill: colours.ink, "font-weight": 600, "text-anchor": right ? "start" : "end", stroke: colours.paper, "stroke-width": 3, "paint-order": "stroke" }));
   }
   picture.append(svg("text", { x: across.higher ? box.right - 8 : box.left + 8, y: up.higher ? box.top + 14 : box.bottom - 8, text: across.higher ? `better ${up.higher ? "↗" : "↘"}` : `${up.higher ? "↖" : "↙"} better`, fill: colours.quiet, "text-anchor": across.higher ? "end" : "start" }));
   picture.append(legend(names, box.left, height + 4, width - 76, colours).group);
   return picture;
 }
 
-// Labels that would lie upon each other are pushed apart, from top to bottom.
-function spreadLabels(items, room = 15) {
-  let last = -Infinity;
-  return items.sort((a, b) => a.at - b.at).map((item) => ({ ...item, at: (last = Math.max(item.at, last + room)) }));
+// Labels that would lie upon each other are pushed apart. Those that have no room near their points are left out: the
+// legend has all names. Labels that come `first` are placed before the others.
+function spreadLabels(items, box, room = 15) {
+  const placed = [], top = box.top + 10, bottom = box.bottom - 4;
+  for (const item of [...items].sort((a, b) => b.first - a.first || a.at - b.at)) {
+    const near = Math.min(bottom, Math.max(top, item.at));
+    const free = (at) => at >= top && at <= bottom && item.from >= 0 && placed.every((other) => Math.abs(other.at - at) >= room || other.from > item.to || item.from > other.to);
+    const at = [0, 1, -1, 2, -2, 3, -3, 4, -4].map((k) => near + (k * room) / 2).find(free);
+    if (at !== undefined) placed.push({ ...item, at });
+  }
+  return placed;
 }
 
 // One axis for every task, a line for every method; seeds are thin, methods that another beats everywhere are faint.
@@ -56,12 +66,15 @@ function parallelSvg(what, width, colours) {
   const titles = what.names.map((name, k) => (same ? name : `${name}, ${what.scores[k].unit}`)), longest = same ? 18 : 28;
   const names = what.points.map(({ label, style }) => ({ label, style }));
   const foot = legendHeight(names, width - 40);
+  const written = titles.map((name) => short(name, longest));
   const slanted = (width - 60) / m < 7 * Math.max(...titles.map((name) => name.length));
-  const height = PLANE_HEIGHT, below = slanted ? (same ? 92 : 130) : 40;
+  const height = PLANE_HEIGHT, below = slanted ? 28 + 5 * Math.max(...written.map((name) => name.length)) : 40;
+  // A slanted name reaches to the left of its axis, the first one beyond the chart.
+  const left = slanted ? Math.max(46, ...written.map((name, k) => 7.6 * 0.77 * name.length - (k * (width - 66)) / Math.max(1, m - 1))) : 46;
   const picture = canvas(width, height + foot, `All tasks: ${what.points.map((p) => `${p.label} ${p.mean.map((value, k) => fixed(value, what.scores[k].digits)).join(", ")}`).join("; ")}`);
-  const box = { left: 46, right: width - 20, top: 24, bottom: height - below };
+  const box = { left, right: width - 20, top: 24, bottom: height - below };
   const at = (k) => (m === 1 ? (box.left + box.right) / 2 : box.left + ((box.right - box.left) * k) / (m - 1));
-  const reach = (task) => [...what.points, ...what.finals].flatMap((p) => [...p.seeds, { values: p.mean }].flatMap(({ values }) => (task === null ? values : [values[task]])));
+  const reach = (task) => [...what.points, ...what.finals].flatMap((p) => [...p.seeds.map(({ values }) => values), p.mean, ...[-1, 1].map((side) => p.mean.map((value, k) => value + side * (p.deviation[k] ?? 0)))].flatMap((values) => (task === null ? values : [values[task]])));
   const scales = what.scores.map(({ higher }, k) => scale(roomFor(reach(same ? null : k), 0.05), higher ? [box.bottom, box.top] : [box.top, box.bottom]));
   if (same) for (const value of scales[0].ticks) {
     const y = scales[0](value);
@@ -71,7 +84,7 @@ function parallelSvg(what, width, colours) {
     if (!same) for (const value of new Set([scales[k].ticks[0], scales[k].ticks.at(-1)])) picture.append(svg("text", { class: "end", x: at(k) + (k === m - 1 ? -4 : 4), y: scales[k](value) + 4, text: tick(value), fill: colours.quiet, "font-size": 11, "text-anchor": k === m - 1 ? "end" : "start" }));
     picture.append(svg("line", { class: "axis", x1: at(k), x2: at(k), y1: box.top, y2: box.bottom, stroke: colours.line }));
     const place = slanted ? { transform: `rotate(-40 ${at(k)} ${box.bottom + 14})`, "text-anchor": "end" } : { "text-anchor": k === 0 ? "start" : k === m - 1 ? "end" : "middle" };
-    picture.append(svg("text", { x: at(k), y: box.bottom + 16, text: name.length > longest ? `${name.slice(0, longest - 1)}…` : name, fill: colours.ink, ...place }));
+    picture.append(svg("text", { x: at(k), y: box.bottom + 16, text: written[k], fill: colours.ink, ...place }, svg("title", { text: name })));
   });
   picture.append(svg("text", { x: box.left, y: 14, text: same ? `${what.scores[0].unit}; up is better` : "every task has a scale of its own; up is better", fill: colours.quiet }));
   const best = nonDominated(what.points.map((p) => p.mean), what.scores.map(({ higher }) => higher));
@@ -83,7 +96,11 @@ function parallelSvg(what, width, colours) {
       svg("title", { text: `${p.label}${best[n] ? "" : " (another method is at least as good in every task)"}: ${what.names.map((name, k) => `${name} ${fixed(p.mean[k], Math.max(2, what.scores[k].digits))}`).join(", ")}` })));
     p.mean.forEach((value, k) => {
       const spread = p.deviation[k];
-      const offset = (n - (what.points.length - 1) / 2) * 3;
+      const offset = (n - (what.points.length - 1) / 2) * (m === 1 ? 14 : 3);
+      // One task has no line.
+      if (m === 1) for (const [text, of, r] of [[p.label, value, 6.5], ...p.seeds.map(({ seed, values }) => [`${p.label}, seed ${seed}`, values[0], 3.2])]) {
+        picture.append(svg("circle", { class: "alone", cx: at(k) + offset, cy: scales[k](of), r, fill: p.style.colour, "fill-opacity": r > 5 ? 1 : 0.55 }, svg("title", { text: `${text}: ${fixed(of, Math.max(2, what.scores[k].digits))}` })));
+      }
       if (spread !== null) picture.append(svg("line", { class: "cross", x1: at(k) + offset, x2: at(k) + offset, y1: scales[k](value - spread), y2: scales[k](value + spread), stroke: p.style.colour, "stroke-opacity": strength, "stroke-width": 2 }));
     });
   });

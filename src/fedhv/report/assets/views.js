@@ -15,7 +15,10 @@ function showHeader(data, setting) {
   byId("about-setting").hidden = data.settings.length < 2 || !setting;
   byId("about-setting").textContent = setting ? `${setting.name}: ${plural(setting.tasks.length, "task")}, ${plural(setting.runs.length, "run")}, ${plural(distinct(setting.series.map((series) => series.method)), "method")}${variants ? ` and ${plural(variants, "variant")}` : ""}, seeds ${[...new Set(setting.runs.map((run) => run.seed))].sort((a, b) => a - b).join(", ")}` : "";
   byId("missing").hidden = !data.notes.length;
-  byId("notes").replaceChildren(...data.notes.map((text) => el("li", { text })));
+  const [few, more] = data.notes.length > 4 ? [data.notes.slice(0, 2), data.notes.slice(2)] : [data.notes, []];
+  for (const [id, notes] of [["notes", few], ["notes-rest", more]]) byId(id).replaceChildren(...notes.map((text) => el("li", { text })));
+  byId("notes-more").hidden = !more.length;
+  byId("notes-count").textContent = `${more.length} more`;
   byId("setting-box").hidden = data.settings.length < 2;
   fill(byId("setting"), data.settings.map((each) => [each.name, each.name]));
   byId("figures").hidden = !data.figures.length;
@@ -56,7 +59,15 @@ function showCurveControls(data, setting, choice, changed) {
   byId("thinned").hidden = data.thinned < 2;
   byId("thinned").textContent = `Curves and saved data have every ${data.thinned}th round, since all would not fit into a page; tables and figures use all of them.`;
   byId("download-csv").title = data.thinned < 2 ? "Every round of every run on this page, one line for each task" : `Every ${data.thinned}th round of every run, one line for each task`;
-  chips(byId("methods"), setting.series.map((series) => ({ key: series.label, label: series.label, style: series, hint: `learning rates (server/local): ${series.rates}` })), choice.methodsOff, changed);
+  // A wall of variants that are off at first would stand above the curves: more than a few of them are folded.
+  const variants = setting.series.filter((series) => firstChoices.get(setting.name).methods.has(series.label));
+  const folded = variants.length > 12 ? new Set(variants) : new Set();
+  const chip = (series) => ({ key: series.label, label: series.label, style: series, hint: `learning rates (server/local): ${series.rates}` });
+  chips(byId("methods"), setting.series.filter((series) => !folded.has(series)).map(chip), choice.methodsOff, changed);
+  chips(byId("variants"), [...folded].map(chip), choice.methodsOff, changed);
+  byId("variants-box").hidden = !folded.size;
+  const on = variants.filter((series) => !choice.methodsOff.has(series.label)).length;
+  byId("variants-count").textContent = `${plural(folded.size, "variant")} of ablations and searches${on ? `, ${on} shown` : ""}`;
   const seeds = [...new Set(setting.runs.map((run) => run.seed))].sort((a, b) => a - b);
   chips(byId("seeds"), seeds.map((seed) => ({ key: String(seed), label: `seed ${seed}` })), choice.seedsOff, changed);
 }

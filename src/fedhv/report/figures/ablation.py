@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedhv.report.aggregate import metric_curve
 from fedhv.report.comparison import final, values_of
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LETTERS_IN_A_ROW = 28
+"""Values with more letters are written aslant below a panel."""
 METRICS = (
     ("mean_accuracy", "mean accuracy", Style(OKABE_ITO["vermillion"], (), "o")),
     ("worst_accuracy", "worst-task accuracy", Style(OKABE_ITO["blue"], (6, 2.5), "s")),
@@ -87,5 +89,8 @@ def _points(axes: Axes, sweep: ReportSweep, metric: str, label: str, style: Styl
 
 
 def _ticks(axes: Axes, values: Sequence[object]) -> None:
-    axes.set_xticks(range(len(values)), [plain(value_text(value), 12) for value in values])
+    names = [plain(value_text(value), 12) for value in values]
+    crowded = sum(map(len, names)) > LETTERS_IN_A_ROW
+    aslant: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+    axes.set_xticks(range(len(values)), names, **aslant)
     axes.margins(x=0.12)

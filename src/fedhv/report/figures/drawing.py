@@ -25,6 +25,8 @@ WIDTH = 6.75
 """Inches: the text width of a page, or two columns."""
 MISSING = "Figures need matplotlib: pip install 'fedhv[figures]', or leave them out with --no-figures."
 DOTS_PER_INCH = 200
+LEGEND_LINE, LEGEND_LINES = 0.17, 2
+"""Inches of a line of a legend, and how many of them the height of a figure includes."""
 MARKED_UP_TO = 12
 """The largest number of points that a curve marks."""
 RC: dict[Any, Any] = {
@@ -138,6 +140,8 @@ def legend_above(figure: Figure, axes: Axes) -> None:
     fit = max(1, int(figure.get_figwidth() / widest))
     lines = -(-len(labels) // fit)
     columns = -(-len(labels) // lines)
+    # A legend of many lines makes the figure higher, so that it does not take the room of the panels.
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - LEGEND_LINES))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.6)
 
 

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhv.report.figures.drawing import legend_above, panels, plain
+from fedhv.report.figures.drawing import legend_above, linestyle, panels, plain
 from fedhv.report.front import dominates
-from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, SOLID, Style
+from fedhv.report.palette import front_styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedhv.report.front import Front, FrontPoint
-
-OTHERS = ("sky", "orange", "grey", "blue", "green", "purple")
 
 
 def front_figure(front: Front) -> Figure:
@@ -29,13 +27,8 @@ def front_figure(front: Front) -> Figure:
     figure, (axes,) = panels(1, 1, 3.6, width=4.6)
     plane = _plane(front)
     signs = np.array([axis.sign for axis in plane])
-    others = 0
-    for each in front.methods:
-        if each.over is None and each.method in METHOD_STYLES:
-            style = METHOD_STYLES[each.method]
-        else:
-            style = Style(OKABE_ITO[OTHERS[others % len(OTHERS)]], SOLID, "oDs^vP"[others % 6])
-            others += 1
+    looks = front_styles([each.method for each in front.methods])  # those of the page
+    for each, style in zip(front.methods, looks, strict=True):
         values = list(dict.fromkeys(repr(point.value) for point in each.points))
         by_value = [[[axis.of(p) for axis in plane] for p in each.points if repr(p.value) == value] for value in values]
         means = np.array([np.mean(own, axis=0) for own in by_value])
@@ -49,7 +42,7 @@ def front_figure(front: Front) -> Figure:
         alone = each.over is None
         axes.plot(
             *means[kept][order].T, color=style.colour, marker="*" if alone else style.marker, zorder=5 if alone else 3,
-            markersize=9 if alone else 4, linestyle="none" if alone else "-", label=plain(each.label),
+            markersize=9 if alone else 4, linestyle="none" if alone else linestyle(style), label=plain(each.label),
             linewidth=1.0, markeredgecolor="white" if alone else style.colour,
         )  # fmt: skip
         axes.plot(*means[~kept].T, color=style.colour, marker=style.marker, markerfacecolor="white", linestyle="none")

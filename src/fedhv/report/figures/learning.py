@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fedhv.report.aggregate import metric_curve
-from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, only, panels, plain
+from fedhv.report.figures.drawing import WIDTH, draw, from_zero, legend_above, letters, only, panels, plain
 from fedhv.report.groups import SettingStudy
 from fedhv.report.palette import Style
 
@@ -22,6 +22,8 @@ TITLES = {
     "mean_loss": "Mean loss",
     "hypervolume": "Hypervolume",
 }
+TITLE_LETTER = 0.085
+"""Inches of a letter of a title."""
 _KINDS = {"accuracy": "Accuracy (%)", "loss": "Loss"}
 
 
@@ -61,7 +63,7 @@ def _grid(setting: SettingStudy, styles: Mapping[str, Style], kinds: tuple[str, 
     for each, (kind, i) in zip(axes, shown, strict=True):
         for group in setting.groups:
             draw(each, metric_curve(group, f"{kind}.{i}"), styles[group.label], group.label, linewidth=1.2)
-        each.set_title(plain(setting.tasks[i], 24))
+        each.set_title(plain(setting.tasks[i], min(24, int(WIDTH / columns / TITLE_LETTER))))
         from_zero(each)
         if few and i == 0:
             each.set_ylabel(_KINDS[kind])
