@@ -21,6 +21,7 @@ from fedhv.runs.fingerprint import WHAT, _arrays, fingerprint
 from fedhv.runs.history import read_history
 from fedhv.support import toml
 from fedhv.support.code import digest, digest_arrays
+from fedhv.support.files import locked
 
 ROUNDS = {"rounds": 2, "local_steps": 2, "quiet": True}
 
@@ -91,6 +92,26 @@ def test_compare_refuses_too_and_fresh_runs_anew(tmp_path):
         fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, **ROUNDS)
     again = fedhv.compare(other_labels(problem), ["uniform"], [0], out=tmp_path, fresh=True, **ROUNDS)
     assert again[0].summary.mean_loss != first[0].summary.mean_loss
+
+
+def test_a_run_that_another_process_uses_is_not_deleted(tmp_path):
+    problem = everything_random()
+    fedhv.compare(problem, ["uniform"], [0, 1], out=tmp_path, **ROUNDS)
+    first, used = tmp_path / "uniform-seed0", tmp_path / "uniform-seed1"
+    with locked(used):
+        with pytest.raises(InputError, match=r"Another process is using .*uniform-seed1"):
+            fedhv.run(problem, "uniform", out=used, fresh=True, **ROUNDS)
+        with pytest.raises(InputError, match=r"Another process is using .*uniform-seed1"):
+            fedhv.compare(problem, ["uniform"], [0, 1], out=tmp_path, fresh=True, **ROUNDS)
+    assert read_history(used)
+    assert read_history(first)  # nor are other runs of the same command
+
+
+def test_all_changed_keys_are_named(tmp_path):
+    fedhv.run(everything_random(), "uniform", out=tmp_path / "r", **ROUNDS)
+    both = r"batch_size` was 32 and is now 5, `setting.*local_steps` was 2 and is now 3\. "
+    with pytest.raises(InputError, match=both):
+        fedhv.run(everything_random(), "uniform", out=tmp_path / "r", **{**ROUNDS, "local_steps": 3, "batch_size": 5})
 
 
 def test_the_runs_that_are_read_are_counted(tmp_path):

@@ -16,7 +16,7 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.back import check_resume_from, take_all_back
 from fedhv.runs.calibration import calibrated_under
 from fedhv.runs.config import Setting
-from fedhv.runs.folder import remove_run
+from fedhv.runs.folder import remove_runs
 from fedhv.runs.job import Job
 from fedhv.runs.prepare import prepare
 from fedhv.runs.record import Run
@@ -93,7 +93,7 @@ def run(
     if resume_from is not None:
         check_resume_from(resume_from, job.folder, fresh)
     if fresh and job.folder is not None:
-        remove_run(job.folder)
+        remove_runs([job.folder])
     if given is None and needs_reference(chosen):
         calibrated_under(setting, problem, data)  # bad input is found before anything is written
     job.open(resume or resume_from is not None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import CONFIG, SUMMARY
 from fedhv.support import toml
 from fedhv.support.errors import InputError
-from fedhv.support.files import left_over, make_folder, write_atomic
+from fedhv.support.files import left_over, locked, make_folder, write_atomic
 
 FINGERPRINT = "fingerprint"
 """The table of `config.toml` with the digests of data, model, tasks and method."""
@@ -74,6 +74,10 @@ number.
 """
 
 
+NAMED = 3
+"""How many changed keys an error names."""
+
+
 def computed(setting: Any) -> Any:
     """The parts of a setting's tables that affect the results of its runs."""
     tables = completed(setting)
@@ -92,13 +96,14 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
         }
         for tables in (old, read_back)
     )
-    for section in ("run", "setting"):
-        for key, was, now in differences(was_[section], now_[section], section):
-            if key != "run.fedhv":
-                raise InputError(
-                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out, or "
-                    "replace the run with --fresh."
-                )
+    # All of them: one key may follow from another, as the rounds of a calibration on nodes from those of the run.
+    found = [each for section in was_ for each in differences(was_[section], now_[section], section)]
+    if changes := [f"`{key}` was {was!r} and is now {now!r}" for key, was, now in found if key != "run.fedhv"]:
+        more = f", and {len(changes) - NAMED} more keys differ" if len(changes) > NAMED else ""
+        raise InputError(
+            f"{path} is of another run: {', '.join(changes[:NAMED])}{more}. Choose another --out, or replace the run "
+            "with --fresh."
+        )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
     other = changed(old[FINGERPRINT], read_back[FINGERPRINT])
@@ -114,9 +119,16 @@ def lacks_fingerprint(folder: Path) -> bool:
     return holds_run(folder) and FINGERPRINT not in toml.read(folder / CONFIG)
 
 
-def remove_run(folder: Path) -> None:
-    """Delete a run, so that it can start again. Other files of the folder are kept."""
-    if holds_run(folder):
+def remove_runs(folders: Iterable[Path]) -> None:
+    """Delete runs, so that they can start again; none of them while another process uses one.
+
+    A folder without a run is kept.
+    """
+    held = [folder for folder in folders if holds_run(folder)]
+    for folder in held:
+        with locked(folder):  # raises an error while another process has the lock
+            pass
+    for folder in held:
         shutil.rmtree(folder)
 
 

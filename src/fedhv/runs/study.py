@@ -19,7 +19,7 @@ from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.executors import one_by_one, together
-from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_run
+from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_runs
 from fedhv.runs.history import Following
 from fedhv.runs.job import Job
 from fedhv.runs.processes import in_processes
@@ -110,8 +110,7 @@ def run_study(
     ]
     if fresh:
         stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
-        for place in [*stale, *(folder / CALIBRATION).glob("*")]:
-            remove_run(place)
+        remove_runs([*stale, *(folder / CALIBRATION).glob("*")])
         (folder / REFERENCE).unlink(missing_ok=True)
     for place, method, seed in places:
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
