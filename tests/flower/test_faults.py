@@ -18,6 +18,7 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.hello import HELLO
 from fedhv.flower.server import serve
 from fedhv.protocol.cohort import sample_cohort
+from fedhv.protocol.screening import TooFewReplies
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.rounds import Plan, initial_state, rounds, simulate_together
 from fedhv.support.errors import FedHVError, InputError
@@ -253,7 +254,8 @@ def test_what_a_node_says_cannot_move_a_cursor(grid, tmp_path):
 def test_of_two_nodes_with_one_partition_the_first_stays_and_the_other_follows_it():
     problem = everything_random()
     grid = LocalGrid(client_app(lambda context: problem, device="cpu"), {1: 0, 2: 1})
-    with over_flower(grid, PATIENCE).make(problem) as engine:
+    said = []
+    with over_flower(grid, PATIENCE, tell=said.append).make(problem) as engine:
         nodes = engine.nodes
         nodes.gather(2)
         twin = Context(0, 99, {"partition-id": 1}, RecordDict(), {})
@@ -261,7 +263,7 @@ def test_of_two_nodes_with_one_partition_the_first_stays_and_the_other_follows_i
         for _ in range(5):
             nodes.refresh(0.05)
         assert nodes.members == {0: 1, 1: 2}
-        assert nodes.notes == ["Node 99 does not participate: node 2 has its partition, 1, already."]
+        assert said == ["Node 99 does not participate: node 2 has its partition, 1, already."]
         del grid.nodes[2]  # it was the process of a node that has been started again
         nodes.gather(2)
         assert nodes.members == {0: 1, 1: 99}
@@ -383,6 +385,36 @@ def test_waiting_for_nodes_is_bounded_and_says_why_they_are_not_there(grid, tmp_
     grid.trouble = lambda message, k: ValueError("the disk is full")
     with pytest.raises(FedHVError, match=r"Found 0 of 5 after 0\.3 s.* its app raised: the disk is full"):
         play("server app", grid, tmp_path, override=["server.attempts=1"])
+
+
+def test_the_server_waits_once_for_its_first_nodes(clock):
+    problem, said = everything_random(), []
+    empty = LocalGrid(client_app(lambda context: problem, device="cpu"), {})
+    with over_flower(empty, Patience(reply=1, nodes=20), tell=said.append).make(problem) as engine:
+        with pytest.raises(TooFewReplies, match=r"needs 1 node\. Found 0 of 5 after 20 s\. Start SuperNodes"):
+            engine.present()
+        assert 20 < clock.monotonic() < 21
+        (notice,) = said
+        assert notice.startswith("0 of 5 nodes are available; waiting for 5, at most ")
+        with pytest.raises(TooFewReplies, match="needs 1 node"):
+            engine.present()
+        assert 40 < clock.monotonic() < 41
+        assert said[1].startswith("0 of 5 nodes are available; waiting for 1, at most ")
+
+
+def test_who_does_not_participate_is_named_while_the_server_waits(grid):
+    grid.trouble = lambda message, k: ValueError("The disk is full. Clear it.") if k == 3 else None
+    said, sent = [], []
+
+    def tell(text):
+        said.append(text)
+        sent.append(len([m for m in grid.sent if m.metadata.message_type != HELLO]))
+
+    watching = Observer()
+    watching.message = tell
+    serve(grid, grid.problem, FEDHV, override=OVERRIDE, patience=PATIENCE, observer=watching)
+    note = "Node 4 does not participate: its app raised: The disk is full. Clear it."
+    assert sent[said.index(note)] == 0
 
 
 def test_another_version_is_refused_and_both_are_named(grid, tmp_path, monkeypatch):

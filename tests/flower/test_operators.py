@@ -9,7 +9,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from mixed import mixed
-from problems import everything_random
+from problems import TASKS, Small, everything_random
 
 import fedhv
 from fedhv import FedCMOO, FedHV, Uniform
@@ -103,6 +103,14 @@ def test_nodes_choose_the_best_model_by_their_metrics_as_the_simulator_does(thro
 def test_a_strategy_says_that_it_cannot_stop_early():
     with pytest.raises(InputError, match=r"`evaluation\.patience` has no effect in a strategy"):
         Strategy(FEDHV, with_validation(everything_random(), 0.25, seed=1), override=["evaluation.patience=2"])
+
+
+def test_no_example_is_in_the_text_of_a_node_or_a_server():
+    x, y = np.full((2, 3), 8128.5, np.float32), [np.zeros(2, np.int64), np.full(2, 496.25, np.float32)]
+    for part in (Node(Small, TASKS, (x, y), validation=(x, y)), Server(Small, TASKS, (x, y), nodes=3)):
+        assert "Small" in repr(part)
+        assert "8128.5" not in repr(part)
+        assert "496.25" not in repr(part)
 
 
 def test_a_node_may_hold_out_arrays_of_their_own():

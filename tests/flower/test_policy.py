@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from observers import Watch
 from problems import everything_random
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from fedhv.flower.server import serve
 from fedhv.protocol.accounting import delta_of, gaussian_epsilon
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.fields import tensor
+from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Reply, Request
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import LocalGrid
@@ -190,6 +192,18 @@ def test_a_budget_needs_noise(tmp_path):
     path = written(tmp_path / "node", epsilon=1.0, noise=0.0)
     with pytest.raises(InputError, match="should have noise"):
         Policy.read(path)
+
+
+def test_an_empty_policy_does_not_turn_off_the_protection_of_the_app(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text("")
+    problem = everything_random()
+    app = client_app(lambda context: problem, device="cpu", reports=ReportPrivacy(3.0, 1.0))
+    nodes = LocalGrid(app, {k + 1: k for k in range(5)})
+    nodes.nodes[3].node_config["policy"] = str(path)
+    said = Watch()
+    serve(nodes, problem, FEDHV, override=OVERRIDE, patience=PATIENCE, observer=said)
+    assert any("Node 3 does not participate" in text and "Found neither" in text for text in said.said)
 
 
 def test_inside_a_wrapper_a_round_needs_as_many_replies_as_its_noise_is_for():

@@ -22,7 +22,10 @@ from safetensors.torch import load_file
 from waiting import HANG, wait_until
 
 import fedhv
+from fedhv.flower import up
 from fedhv.flower.processes import Processes
+from fedhv.support.errors import FedHVError
+from fedhv.support.files import locked
 from flower.watching import LOOPBACK, MARK, listening, marked, one
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -235,11 +238,41 @@ def test_nothing_starts_where_the_input_is_wrong(command, tmp_path):
         (["--set", "training.rounds=0"], "at least 1"),
         (["--report-noise", "1.0"], "--report-clip"),
         (["--reference", "missing.toml"], "missing.toml"),
+        (["--device", "tpu"], "Unknown device 'tpu'"),
     ):
         outcome = command("flower", "up", "digits", *arguments)
         assert outcome.code == 2
         assert message in outcome.err.replace("\n", " ")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def without_processes(monkeypatch):
+    """A federation that ends where its processes would start."""
+
+    def start(*_):
+        raise FedHVError("here processes start")
+
+    monkeypatch.setattr(up, "Deployment", start)
+
+
+def test_nothing_starts_while_another_process_has_the_folder(without_processes, command, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with locked(folder):
+        outcome = command("flower", "up", "digits", "--out", str(folder))
+    assert outcome.code == 2
+    assert "Another process is using" in outcome.err
+
+
+def test_a_run_of_another_kind_is_replaced_with_fresh(without_processes, command, tmp_path):
+    fedhv.run("digits", "uniform", rounds=1, local_steps=1, out=tmp_path / "run", quiet=True)
+    arguments = ("flower", "up", "digits", "--method", "power", "--out", str(tmp_path / "run"))
+    outcome = command(*arguments)
+    assert outcome.code == 2
+    assert "replace the run with --fresh" in outcome.err.replace("\n", " ")
+    assert "here processes start" in command(*arguments, "--fresh").err
+    assert not (tmp_path / "run").exists()
 
 
 SLEEP = "import time; time.sleep(100_000)"

@@ -9,13 +9,14 @@ import torch
 from problems import everything_random
 
 from fedhv import FedHV
-from fedhv.flower import Patience, client_app
+from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server import serve
 from fedhv.flower.status import Status, status, stop
 from fedhv.flower.up import privacy_spent
 from fedhv.protocol.accounting import gaussian_epsilon
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal
+from fedhv.runs.back import take_back
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, Interrupted
@@ -27,13 +28,13 @@ FEDHV = FedHV(reference=(9.0, 9.0))
 
 
 class Stops(Observer):
-    """Asks for the end in round 2, as another terminal would."""
+    """Asks for the end in a round, as another terminal would."""
 
-    def __init__(self, folder):
-        self.folder, self.seen = folder, None
+    def __init__(self, folder, number=2):
+        self.folder, self.number, self.seen = folder, number, None
 
     def round(self, finished):
-        if finished.number == 2:
+        if finished.number == self.number:
             self.seen = status(self.folder)
             stop(self.folder)
 
@@ -64,6 +65,21 @@ def test_a_run_is_stopped_after_its_round_and_goes_on(tmp_path, command):
     found = json.loads(command("flower", "status", str(tmp_path / "run"), "--json").out)
     assert (found["state"], found["done"]) == ("finished", 5)
     assert len(found["last"]["cohort"]["taken"]) == 3
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_a_request_to_stop_in_the_last_round_has_no_effect_later(through, tmp_path):
+    watching, problem = Stops(tmp_path, number=5), everything_random()
+    if through == "server app":
+        play(tmp_path, watching, problem)
+    else:
+        strategy = Strategy(FEDHV, problem, override=OVERRIDE, folder=tmp_path, observer=watching)
+        strategy.start(LocalGrid(client_app(lambda context: problem, device="cpu"), {k + 1: k for k in range(5)}))
+    assert (watching.seen.state, status(tmp_path).state) == ("running", "finished")
+    assert not (tmp_path / "stop").exists()
+    if through == "server app":
+        take_back(tmp_path, 4)
+        play(tmp_path, problem=problem)
 
 
 def test_a_client_that_was_asked_in_two_attempts_is_counted_once(tmp_path):

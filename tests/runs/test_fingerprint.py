@@ -125,6 +125,13 @@ def test_fresh_deletes_no_run_that_a_process_is_using(tmp_path):
     assert files(tmp_path) == before
 
 
+def test_all_changed_keys_are_named(tmp_path):
+    fedhv.run(everything_random(), "uniform", out=tmp_path / "r", **ROUNDS)
+    both = r"batch_size` was 32 and is now 5, `setting.*local_steps` was 2 and is now 3\. "
+    with pytest.raises(InputError, match=both):
+        fedhv.run(everything_random(), "uniform", out=tmp_path / "r", **{**ROUNDS, "local_steps": 3, "batch_size": 5})
+
+
 def test_the_runs_that_are_read_are_counted(tmp_path):
 
     problem, heard = everything_random(), Watch()

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedhv.cli.options import (
     DataOption,
+    FreshOption,
     Json,
     MethodOption,
     QuietOption,
@@ -51,6 +52,7 @@ def up(
     reference: ReferenceOption = None,
     set_: SetOption = None,
     resume: ResumeOption = False,
+    fresh: FreshOption = False,
     reply_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for a node's reply.")] = 120.0,
     node_seconds: Annotated[float, typer.Option(min=0.1, help="The time limit for nodes to become available.")] = 180.0,
     report_clip: Annotated[
@@ -91,6 +93,7 @@ def up(
         device=device,
         tls=tls,
         resume=resume,
+        fresh=fresh,
         patience=Patience(reply=reply_seconds, nodes=node_seconds),
         reports=ReportPrivacy(report_clip, report_noise or 0.0) if report_clip else None,
     )
@@ -98,7 +101,7 @@ def up(
     label = resolved.method(method).label
     folder = out or Path("runs") / f"{resolved.name}-flower" / f"{label}-seed{seed}"
     order = replace(order, out=folder)
-    watch = warn_without_run(observer(Console(stderr=True), quiet or as_json), folder, resume)
+    watch = warn_without_run(observer(Console(stderr=True), quiet or as_json), folder, resume and not fresh)
     try:
         result = run_on_flower(order, watch)
     except Interrupted as stop:

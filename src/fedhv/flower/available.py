@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from logging import INFO
 
 from flwr.app import Message
@@ -47,9 +47,12 @@ class AvailableNodes:
         population: int,
         patience: Patience,
         owners: Mapping[int, int] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.layout, self.tasks, self.population = layout, tasks, population
         self.patience, self._owners = patience, owners
+        self._tell = tell or (lambda text: log(INFO, "%s", text))
+        """Receives messages for the user at once: while the server waits for nodes, no round ends."""
         self.names: dict[int, str] = {}
         """The names of the nodes, by partition."""
         self._turn = 0
@@ -59,8 +62,6 @@ class AvailableNodes:
         self.members: dict[int, int] = {}
         self.holdings: dict[int, Holding] = {}
         """The numbers of examples and labels of each partition, as reported by its node."""
-        self.notes: list[str] = []
-        """Messages for the user; the caller shows and removes them."""
         self._sent_hello: dict[int, float] = {}
         """When each node was sent a hello message, by its id."""
         self._pending: dict[str, int] = {}
@@ -107,18 +108,20 @@ class AvailableNodes:
         while len(self.members) < wanted and time.monotonic() < end:
             self.refresh(PAUSE)
             if time.monotonic() > notice:
-                there = f"{len(self.members)} of {wanted} nodes are available"
-                log(INFO, "%s; waiting for the others, at most %.0f s more", there, max(0, end - time.monotonic()))
+                there = f"{len(self.members)} of {self.population} nodes are available"
+                left = max(0.0, end - time.monotonic())
+                self._tell(f"{there}; waiting for {wanted}, at most {left:.0f} s more.")
                 notice += 4 * FIRST_NOTICE
 
-    def need(self, wanted: int) -> None:
-        """Wait for this number of partitions; raise an error if they do not become available."""
-        self.gather(wanted)
+    def need(self, wanted: int, hoped: int = 0) -> None:
+        """Wait for `hoped` partitions, at least `wanted`; raise an error if fewer than `wanted` become available."""
+        self.gather(max(wanted, hoped))
         if len(self.members) < wanted:
-            why = "".join(f" Node {node}: {text}." for node, text in sorted(self._refusals.items())[:5])
+            why = " ".join(f"Node {node}: {text}." for node, text in sorted(self._refusals.items())[:5])
             raise TooFewReplies(
-                f"A round needs {wanted} nodes. Found {len(self.members)} of {self.population} after "
-                f'{self.patience.nodes:g} s.{why} Start SuperNodes with --node-config "partition-id=…".'
+                f"A round needs {wanted} {'node' if wanted == 1 else 'nodes'}. Found {len(self.members)} of "
+                f"{self.population} after {self.patience.nodes:g} s. "
+                + (why or 'Start SuperNodes with --node-config "partition-id=…".')
             )
 
     def available(self, wanted: int) -> list[int]:
@@ -162,7 +165,7 @@ class AvailableNodes:
                 raise Malformed(f"node {self.members[partition]} has its partition, {partition}, already")
         except Malformed as refusal:
             if self._refusals.get(node) != str(refusal):
-                self.notes.append(f"Node {node} does not participate: {refusal}.")
+                self._tell(f"Node {node} does not participate: {refusal}.")
             self._refusals[node] = str(refusal)
             return
         self._refusals.pop(node, None)

@@ -105,11 +105,11 @@ def client_app(
         content[CONFIG] = answering(message.content)
         return Message(content, reply_to=message)
 
-    app.query(HELLO.split(".")[1])(answer_hello)
+    app.query(HELLO.split(".")[1], mods=[bounded])(answer_hello)  # it loads the data, which may hang
     for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
         app.train(action or "default", mods=[bounded, *([_addressed, *mods] if mods else [])])(answer)
-    app.evaluate()(answer)
+    app.evaluate(mods=[bounded])(answer)
     return app
 
 

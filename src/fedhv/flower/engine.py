@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,10 +54,11 @@ class Nodes(Engine):
         min_replies: int = 1,
         owners: Mapping[int, int] | None = None,
         stop: Path | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(problem, "cpu")
         self.patience, self.min_replies, self._owners = patience or Patience(), min_replies, owners
-        self._stop = stop
+        self._stop, self._tell = stop, tell
         self.arrivals: dict[str, float] = {}
         """The seconds until each reply arrived, by the id of the answered message."""
         self._took_part: dict[int, dict[str, Any]] = {}
@@ -75,7 +76,9 @@ class Nodes(Engine):
             self._nodes.grid = grid
             return
         names = [task.name for task in self.problem.tasks]
-        self._nodes = AvailableNodes(grid, self.layout, names, len(self.problem.clients), self.patience, self._owners)
+        self._nodes = AvailableNodes(
+            grid, self.layout, names, len(self.problem.clients), self.patience, self._owners, self._tell
+        )
 
     @property
     def nodes(self) -> AvailableNodes:
@@ -91,11 +94,8 @@ class Nodes(Engine):
     def present(self) -> Sequence[int]:
         """The available partitions, in ascending order. The first call waits for all of them, up to the time limit."""
         check_stop(self._stop)
-        if not self._gathered:
-            self.nodes.gather(len(self.problem.clients))
-            self._gathered = True
-        self.nodes.need(self.min_replies)
-        self._forward_notes()
+        first, self._gathered = not self._gathered, True
+        self.nodes.need(self.min_replies, hoped=len(self.problem.clients) if first else 0)
         return self.nodes.available(self.min_replies)
 
     def sizes(self, clients: Sequence[int]) -> np.ndarray:
@@ -213,10 +213,6 @@ class Nodes(Engine):
                 "the result differs from that of an uninterrupted run."
             )
 
-    def _forward_notes(self) -> None:
-        self.notes += self.nodes.notes
-        self.nodes.notes.clear()
-
 
 def quorum_of(screening: Screening, asked: int) -> Quorum | None:
     """The quorum that closes an exchange with this number of nodes before its deadline."""
@@ -234,10 +230,11 @@ class OverFlower(Choice):
     reports: ReportPrivacy | None = None
     owners: Mapping[int, int] | None = None
     stop: Path | None = None
+    tell: Callable[[str], None] | None = None
 
     def make(self, problem: Problem) -> Nodes:
         """The engine."""
-        return Nodes(problem, self.grid, self.patience, self.min_replies, self.owners, self.stop)
+        return Nodes(problem, self.grid, self.patience, self.min_replies, self.owners, self.stop, self.tell)
 
     def adapted(self, plan: AnyPlan) -> AnyPlan:
         """Real nodes may be faulty or hostile: participants are recorded, and outliers among updates are refused."""
@@ -260,8 +257,9 @@ def over_flower(
     reports: ReportPrivacy | None = None,
     owners: Mapping[int, int] | None = None,
     stop: Path | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> OverFlower:
-    """The choice of a grid's nodes."""
+    """The choice of a grid's nodes. `tell` receives messages about nodes; without it they are in Flower's log."""
     return OverFlower(
         "flower",
         torch.device("cpu"),
@@ -272,4 +270,5 @@ def over_flower(
         reports=reports,
         owners=owners,
         stop=stop,
+        tell=tell,
     )

@@ -135,4 +135,5 @@ def reason(reply: Message) -> str:
     more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
         more = more.split("<'", 1)[1].removesuffix("'>")
+    more = more.rstrip(".")  # it is a part of sentences
     return f"{what}: {more}"[:LONGEST_REASON] if more else what

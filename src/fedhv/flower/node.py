@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,12 @@ class Node:
 
     model: Callable[[], nn.Module]
     tasks: Sequence[Task]
-    examples: Arrays
+    examples: Arrays = field(repr=False)  # the text of an error is sent to the server
     prepare: Callable[[Tensor], Tensor] | None = None
     augment: Augmentation | None = None
     heads: tuple[str, ...] | None = None
     norm: Norm = "refuse"
-    validation: Arrays | float = 0.0
+    validation: Arrays | float = field(default=0.0, repr=False)
 
     def problem(self) -> Problem:
         """The problem on this node: all examples belong to it, under any client number."""
@@ -134,7 +134,7 @@ class Server:
 
     model: Callable[[], nn.Module]
     tasks: Sequence[Task]
-    test: Arrays | None
+    test: Arrays | None = field(repr=False)
     nodes: int
     name: str = "custom"
     prepare: Callable[[Tensor], Tensor] | None = None

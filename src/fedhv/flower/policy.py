@@ -114,6 +114,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.budget is None:
+            if self.reports is None and self.updates is None:  # it would replace the app's protection by none
+                raise InputError("A policy should have [reports], [updates] or both. Found neither.")
             return
         for name in ("reports", "updates"):
             rule = getattr(self, name)

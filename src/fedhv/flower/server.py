@@ -14,7 +14,7 @@ from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
 from fedhv.flower.patience import Patience
-from fedhv.flower.status import STOP
+from fedhv.flower.status import STOP, discard_stop
 from fedhv.interface import run
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
@@ -106,14 +106,21 @@ def serve(
             f"The reference of '{setting.name}' is calibrated under '{other}', whose data these nodes do not have. "
             "Set a reference with --reference."
         )
-    return run(
+    stopping = None if out is None else Path(out) / STOP
+    finished = run(
         what,
         method,
         seed=seed,
         rounds=rounds,
         out=out,
         engine=over_flower(
-            grid, patience, setting.server.min_replies, reports, owners, None if out is None else Path(out) / STOP
+            grid,
+            patience,
+            setting.server.min_replies,
+            reports,
+            owners,
+            stop=stopping,
+            tell=None if observer is None else observer.message,
         ),
         reference=reference,
         resume=True,
@@ -121,3 +128,6 @@ def serve(
         data=data,
         observer=observer,
     )
+    if stopping is not None:
+        discard_stop(stopping)
+    return finished

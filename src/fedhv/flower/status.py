@@ -74,5 +74,10 @@ def stop(folder: Path) -> None:
 def check_stop(path: Path | None) -> None:
     """On the server: end the run if the file exists, and remove the file."""
     if path is not None and path.exists():
-        path.unlink(missing_ok=True)
+        discard_stop(path)
         raise Interrupted("Stopped by `fedhv flower stop`. Start the same run again to continue.")
+
+
+def discard_stop(path: Path) -> None:
+    """On the server: forget a request to stop. One that came in the last round would stop the run when it goes back."""
+    path.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from fedhv.flower.log import Log
 from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
 from fedhv.flower.patience import Patience
 from fedhv.flower.records import model_of, model_record
-from fedhv.flower.status import STOP
+from fedhv.flower.status import STOP, discard_stop
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
@@ -95,7 +95,14 @@ class Strategy(FlowerStrategy):
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()
         self.patience = patience or Patience()
-        choice = over_flower(None, self.patience, chosen.server.min_replies, owners=owners, stop=where and where / STOP)
+        choice = over_flower(
+            None,
+            self.patience,
+            chosen.server.min_replies,
+            owners=owners,
+            stop=where and where / STOP,
+            tell=self._observer.message,
+        )
         self.job = Job(chosen, problem, chosen.server.hardened(method), seed, choice, where)
         with ExitStack() as stack:
             stack.enter_context(self.job.opened(resume=True))
@@ -243,6 +250,8 @@ class Strategy(FlowerStrategy):
         """Write the summary and the final model, if all rounds are done."""
         if self.rounds_left == 0 and self.execution.history.count:
             self.execution.finish()
+            if self.job.folder is not None:
+                discard_stop(self.job.folder / STOP)
         self._stack.close()
 
     # --- inside -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedhv.engines import choose_device
 from fedhv.engines.trial_run import check_model
 from fedhv.flower.control import Control
 from fedhv.flower.deployment import SUPEREXEC, Deployment, write_app
@@ -19,7 +20,7 @@ from fedhv.protocol.accounting import gaussian_epsilon
 from fedhv.protocol.privacy_cost import spent
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.runs.config import Setting, load_setting
-from fedhv.runs.folder import check_folder
+from fedhv.runs.folder import check_folder, remove_runs
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.history import read_history
 from fedhv.runs.job import Job
@@ -29,6 +30,7 @@ from fedhv.simulation.observer import Observer, Progress
 from fedhv.simulation.record import Round
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError, InputError, Interrupted
+from fedhv.support.files import locked
 
 POLL_SECONDS = 0.25
 """Seconds between two checks of the run's progress."""
@@ -57,6 +59,7 @@ class Order:
         device: The device of the nodes.
         tls: Use encryption, and accept only nodes with registered keys.
         resume: Continue the run in the folder.
+        fresh: Delete the run in the folder first.
         patience: The time limits of the server.
         reports: Clipping and noise of the reported losses.
     """
@@ -73,6 +76,7 @@ class Order:
     device: str = "cpu"
     tls: bool = False
     resume: bool = False
+    fresh: bool = False
     patience: Patience = field(default_factory=lambda: Patience(reply=120.0))
     reports: ReportPrivacy | None = None
 
@@ -94,6 +98,7 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     observer = observer or Observer()
     setting = order.resolved()
     method = setting.method(order.method)
+    choose_device(order.device)  # the nodes are on this machine; they would refuse it one by one
     _, problem = resolve(setting, data=order.data)
     if len(problem.clients) != order.nodes:
         raise InputError(
@@ -105,7 +110,12 @@ def up(order: Order, observer: Observer | None = None) -> Run:
     if given is not None and not takes_reference(method):
         raise InputError(f"Method '{method.label}' takes no reference. Leave out --reference.")
     job = Job(setting, problem, method, order.seed, over_flower(None, reports=order.reports), order.out, given)
+    if order.fresh:
+        remove_runs([order.out])
     check_folder(order.out, job.config(), order.resume)
+    if order.out.exists():
+        with locked(order.out):  # raises an error while another process has the lock
+            pass
     if read_summary(order.out) is not None:
         observer.message(f"The run in {order.out} is already finished.")
         return read_finished(order.out)

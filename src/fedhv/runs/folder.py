@@ -86,6 +86,10 @@ number.
 """
 
 
+NAMED = 3
+"""How many changed keys an error names."""
+
+
 def computed(setting: Any) -> Any:
     """The parts of a setting's tables that affect the results of its runs."""
     tables = completed(setting)
@@ -104,13 +108,14 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
         }
         for tables in (old, read_back)
     )
-    for section in ("run", "setting"):
-        for key, was, now in differences(was_[section], now_[section], section):
-            if key != "run.fedhv":
-                raise InputError(
-                    f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out, or "
-                    "delete that folder; `run` and `compare` delete it with --fresh."
-                )
+    # All of them: one key may follow from another, as the rounds of a calibration on nodes from those of the run.
+    found = [each for section in was_ for each in differences(was_[section], now_[section], section)]
+    if changes := [f"`{key}` was {was!r} and is now {now!r}" for key, was, now in found if key != "run.fedhv"]:
+        more = f", and {len(changes) - NAMED} more keys differ" if len(changes) > NAMED else ""
+        raise InputError(
+            f"{path} is of another run: {', '.join(changes[:NAMED])}{more}. Choose another --out, or delete that "
+            "folder; `run` and `compare` delete it with --fresh."
+        )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
     other = changed(old[FINGERPRINT], read_back[FINGERPRINT])
