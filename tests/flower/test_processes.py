@@ -270,7 +270,7 @@ def test_a_run_of_another_kind_is_replaced_with_fresh(without_processes, command
     arguments = ("flower", "up", "digits", "--method", "power", "--out", str(tmp_path / "run"))
     outcome = command(*arguments)
     assert outcome.code == 2
-    assert "replace the run with --fresh" in outcome.err.replace("\n", " ")
+    assert "delete it with --fresh" in outcome.err.replace("\n", " ")
     assert "here processes start" in command(*arguments, "--fresh").err
     assert not (tmp_path / "run").exists()
 

@@ -114,7 +114,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
         more = f", and {len(changes) - NAMED} more keys differ" if len(changes) > NAMED else ""
         raise InputError(
             f"{path} is of another run: {', '.join(changes[:NAMED])}{more}. Choose another --out, or delete that "
-            "folder; `run` and `compare` delete it with --fresh."
+            "folder; `run`, `compare` and `flower up` delete it with --fresh."
         )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
@@ -122,7 +122,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     if other:
         raise InputError(
             f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
-            "or delete that folder; `run` and `compare` delete it with --fresh."
+            "or delete that folder; `run`, `compare` and `flower up` delete it with --fresh."
         )
 
 
