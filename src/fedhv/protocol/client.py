@@ -115,7 +115,9 @@ class Client(Worker):
         loss = self.objective(leaves, batch, weights, key=key)
         # Running statistics, and layers that a forward pass leaves out, have no gradient: zeros.
         parts = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-        return torch.cat([part.reshape(-1) for part in parts]).to(theta.device)
+        # Embeddings with `sparse=True` have sparse gradients.
+        dense = (part.to_dense() if part.is_sparse else part for part in parts)
+        return torch.cat([part.reshape(-1) for part in dense]).to(theta.device)
 
     def direction(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
         """∇L(θ; B), with the running statistics after this pass in the place of their gradient."""
