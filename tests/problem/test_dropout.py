@@ -36,6 +36,11 @@ LAYERS = {
     "rand_like": torch.rand_like,
     "randn": lambda x: torch.randn((3, 4)),
     "randn_like": torch.randn_like,
+    "randn without a generator": lambda x: torch.randn((3, 4), generator=None),
+    "normal": lambda x: torch.normal(0.0, 2.0, (3, 4)),
+    "normal of means": lambda x: torch.normal(x, x.abs()),
+    "randint": lambda x: torch.randint(0, 1000, (3, 4)),
+    "randperm": lambda x: torch.randperm(50),
     "bernoulli": lambda x: torch.bernoulli(torch.full((20,), 0.5)),
     "bernoulli_": lambda x: x.new_empty(20).bernoulli_(0.3),
     "uniform_": lambda x: torch.empty(9).uniform_(2, 3),
@@ -62,7 +67,8 @@ def test_a_draw_depends_on_the_key_alone(function):
 
 
 @pytest.mark.parametrize("name", ["dropout", "inplace", "dropout1d", "alpha", "rrelu", "encoder", "attention", "sdpa",
-                                  "gumbel", "rand_like", "randn_like", "dropout2d", "feature alpha"])  # fmt: skip
+                                  "gumbel", "rand_like", "randn_like", "dropout2d", "feature alpha",
+                                  "normal", "normal of means", "randint", "randperm"])  # fmt: skip
 def test_a_stack_of_clients_draws_what_each_draws_alone(name):
     stack = torch.stack([X, 2 * X, -X])
     keys = torch.tensor([5, -6, 7])
@@ -117,12 +123,32 @@ def test_alpha_dropout_has_torch_s_two_branches(layer):
         (lambda x: torch.empty_like(x).exponential_(2.0), 0.5, 0.5),
         (lambda x: torch.empty_like(x).bernoulli_(0.2), 0.2, 0.4),
         (lambda x: torch.bernoulli(x, 0.2), 0.2, 0.4),
+        (lambda x: torch.normal(x + 1, 3), 1.0, 3.0),
+        (lambda x: torch.randint(-3, 5, x.shape).float(), 0.5, (63 / 12) ** 0.5),
     ],
 )
 def test_other_draws_have_their_distribution(function, mean, std):
     values = drawn(function, x=torch.zeros(300, 300))
     assert float(values.mean()) == pytest.approx(mean, abs=5 * std / 300)
     assert float(values.std()) == pytest.approx(std, rel=0.03)
+
+
+def test_whole_numbers_are_in_their_range_and_orders_have_every_number():
+    assert drawn(lambda x: torch.randint(3, (999,))).unique().tolist() == [0, 1, 2]
+    named = drawn(lambda x: torch.randint(low=2, high=4, size=(99,), dtype=torch.int32))
+    assert (named.dtype, named.unique().tolist()) == (torch.int32, [2, 3])
+    assert drawn(lambda x: torch.randint(5, high=6, size=(9,))).unique().tolist() == [5]
+    assert drawn(lambda x: torch.randperm(50)).sort().values.tolist() == list(range(50))
+    with pytest.raises(RuntimeError, match="less than"):
+        drawn(lambda x: torch.randint(3, 3, (2,)))
+
+
+@pytest.mark.parametrize("name", ["rand", "rand_like", "randn", "randn_like", "normal", "randint", "randperm"])
+def test_torchs_generator_stays_as_it_is(name):
+    """A trial compares passes of a model only if they draw from nothing else."""
+    before = torch.get_rng_state()
+    drawn(LAYERS[name])
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}, {"mask": "bool"},

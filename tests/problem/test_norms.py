@@ -123,10 +123,11 @@ def test_a_model_without_batch_norm_is_the_same_under_every_policy():
         (nn.BatchNorm1d(8, track_running_stats=False), "average", 'without running statistics, which norm = "average"'),
         (nn.BatchNorm1d(8, track_running_stats=False), "frozen", 'Use norm = "group"'),
         (nn.BatchNorm1d(8, momentum=None), "local", "momentum = None"),
+        (nn.InstanceNorm1d(8, track_running_stats=True), "refuse", "Use `track_running_stats=False`"),
         (
             nn.InstanceNorm1d(8, track_running_stats=True),
             "group",
-            "InstanceNorm1d at 'encoder.1', which norm = \"group\"",
+            "InstanceNorm1d at 'encoder.1' with running statistics",
         ),
         (type("Mine", (nn.BatchNorm1d,), {})(8), "average", "does not know"),
     ],

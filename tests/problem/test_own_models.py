@@ -259,6 +259,12 @@ class Lazy(Net):
         self.body = nn.LazyLinear(6)
 
 
+class Complex(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spectrum = nn.Parameter(torch.ones(6, dtype=torch.cfloat))
+
+
 class Untrainable(Net):
     @torch.no_grad()
     def forward(self, inputs):
@@ -273,6 +279,7 @@ class Untrainable(Net):
         (AlwaysDropping, r"draws in evaluation mode"),
         (Named, r"should return a list of outputs, one per task\. Found dict"),
         (Lazy, r"'body\.weight' should have a shape\. Found a lazy layer"),
+        (Complex, r"'spectrum' should be real\. Found torch.complex64"),
         (Untrainable, r"should have a gradient at the model's parameters"),
     ],
 )
@@ -280,6 +287,31 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(model, 
     with pytest.raises(InputError, match=message):
         run(problem(model), Uniform(), out=tmp_path / "r", **OPTIONS)
     assert not (tmp_path / "r").exists()
+
+
+class Words(nn.Module):
+    """Embeddings whose gradients are sparse."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.words, self.bags = nn.Embedding(9, 6, sparse=sparse), nn.EmbeddingBag(9, 6, mode="sum", sparse=sparse)
+        self.heads = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)])
+
+    def forward(self, inputs):
+        found = (3 * inputs).abs().long().clamp(max=8)
+        hidden = self.words(found).mean(dim=1) + self.bags(found)
+        return [head(hidden) for head in self.heads]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, of the stack that is tried
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_sparse_gradients_are_the_dense_ones(engine):
+    sparse, dense = (
+        run(problem(lambda kind=kind: Words(kind)), Uniform(local_lr=0.5), engine=engine, **OPTIONS).state_dict
+        for kind in (True, False)
+    )
+    for name, value in dense.items():
+        torch.testing.assert_close(sparse[name], value)
 
 
 def test_a_buffer_that_holds_nan_and_stays_is_fine():

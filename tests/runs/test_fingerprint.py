@@ -244,6 +244,44 @@ def test_digests_of_code_follow_what_it_computes():
     assert digest(torch.zeros(2)) != digest(torch.ones(2))
 
 
+def test_an_attribute_is_not_the_global_of_the_same_name():
+    """A script's own `seed` or `start` changes from process to process; a model's attribute of that name does not."""
+
+    def of(code, start):
+        names = {"start": start}
+        exec(f"def function(x):\n    return {code}", names)
+        return digest(names["function"])
+
+    assert of("x.start", 1.0) == of("x.start", 2.0)
+    assert of("x + start", 1.0) != of("x + start", 2.0)
+    assert of("[y + start for y in x]", 1.0) != of("[y + start for y in x]", 2.0)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float8_e5m2])
+def test_values_in_types_that_numpy_lacks_have_digests(kind):
+    values = torch.tensor([1.0, 2.0, 3.0]).to(kind)
+    changed = torch.tensor([1.0, 2.0, 4.0]).to(kind)
+    for of in (digest, lambda tensor: digest_arrays([tensor])):
+        assert of(values) == of(values.clone())
+        assert len({of(each) for each in (values, changed, values[:2])}) == 3
+    assert digest_arrays([values[0]]) != digest_arrays([values[1]])
+
+
+def test_a_model_with_a_frozen_part_in_bfloat16_runs():
+    class Frozen(Small):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1, dtype=torch.bfloat16), requires_grad=False)
+
+        def forward(self, inputs):
+            return [output * self.scale.float() for output in super().forward(inputs)]
+
+    base = everything_random()
+    made = Problem(name="p", model=Frozen, tasks=TASKS, train=base.train, test=base.test, clients=base.clients)
+    run = fedhv.run(made, "uniform", participants=2, **ROUNDS)
+    assert run.state_dict["scale"].dtype == torch.bfloat16
+
+
 def test_frozen_values_of_a_model_count():
     class Frozen(Small):
         value = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import reason
+from fedhv.problem.generators import seeded
 from fedhv.problem.missing import rows
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Clients, Examples, Problem
@@ -19,6 +20,9 @@ from fedhv.problem.trees import Inputs, tree_map
 from fedhv.protocol.client import Client
 
 CLIENTS, EXAMPLES = 2, 2
+
+PADS, KEYS = 2, 4
+"""The padding of a minibatch that is tried, and the keys: a random order of examples may leave padding at the end."""
 
 
 def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", precision: str = "float32") -> str | None:
@@ -31,7 +35,7 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
     device = torch.device(device)
     client = Client(_few(problem), device)
     try:
-        with _no_trace(device), _exactly(device):
+        with _no_trace(device) as drew, _exactly(device):
             client.network.module = with_mappable_layers(client.network.module)
             batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)], channels_last=False)
             stack = batch.fold(CLIENTS, EXAMPLES)
@@ -51,6 +55,10 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
             key = torch.arange(CLIENTS, device=device)
             losses = mapped(theta, stack.inputs, stack.targets, masks, weights, shares, key)
             (stacked,) = torch.autograd.grad(losses.sum(), theta)
+            if drew():
+                return (
+                    "it draws from the generators of Python or NumPy, whose numbers all clients of a stack would share"
+                )
             if precision != "bf16" and _differs(client, stacked, theta[0].detach(), batch):
                 return "its gradient in a stack is not the gradient of a client alone"
             if _mixes(client, theta[0].detach(), batch.inputs) or _counts_padding(client, theta[0].detach(), batch):
@@ -100,10 +108,11 @@ class _Some(Clients):
 
 
 @contextmanager
-def _no_trace(device: torch.device) -> Iterator[None]:
-    """Leave random generators as they are, and be silent."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), quiet_first_gradient():
-        yield
+def _no_trace(device: torch.device) -> Iterator[Callable[[], bool]]:
+    """Leave random generators as they are, and be silent; yields whether those of Python or NumPy were drawn from."""
+    forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with forked, seeded(0) as drew, quiet_first_gradient():
+        yield drew
 
 
 @contextmanager
@@ -164,11 +173,18 @@ def _counts_padding(client: Client, theta: torch.Tensor, batch: Examples) -> boo
     if any(client.layout.statistics):
         return False
     weights = torch.full((client.layout.tasks,), 1 / client.layout.tasks, device=theta.device)
-    own = client.gradient(theta, batch[:EXAMPLES], weights, key=0)
-    drawn, leaf = _drawn(theta.device), theta.clone().requires_grad_()
-    shares = torch.tensor([1 / EXAMPLES] * EXAMPLES + [0.0], device=theta.device)
-    padded = batch[torch.tensor([*range(EXAMPLES), 0], device=theta.device)]
-    (found,) = torch.autograd.grad(client.objective(leaf, padded, weights, shares, key=0), leaf)
-    if not torch.equal(_drawn(theta.device), drawn) or not own.isfinite().all():
-        return False
-    return not bool((found - own).norm() <= 1e-2 * own.norm())
+    shares = torch.tensor([1 / EXAMPLES] * EXAMPLES + [0.0] * PADS, device=theta.device)
+    padded = batch[torch.tensor([*range(EXAMPLES), *[0] * PADS], device=theta.device)]
+    first: torch.Tensor | None = None
+    for key in range(KEYS):
+        own = client.gradient(theta, batch[:EXAMPLES], weights, key=key)
+        if first is not None and torch.equal(own, first):
+            return False  # it draws nothing: other keys give the same
+        first = own if first is None else first
+        drawn, leaf = _drawn(theta.device), theta.clone().requires_grad_()
+        (found,) = torch.autograd.grad(client.objective(leaf, padded, weights, shares, key=key), leaf)
+        if not torch.equal(_drawn(theta.device), drawn) or not own.isfinite().all():
+            return False
+        if not (found - own).norm() <= 1e-2 * own.norm():
+            return True
+    return False

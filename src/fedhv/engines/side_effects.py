@@ -1,7 +1,8 @@
 """What a pass of the model should leave as it is; otherwise a run depends on what was computed before.
 
-Parameters, inputs and buffers are compared before and after a pass. A parameter that the model also reads past its
-modules, such as `self.weights = [self.layer.weight]`, has another value there than in θ.
+Parameters, inputs and buffers are compared before and after a pass, and the losses of a pass with those of a later one.
+A parameter that the model also reads past its modules, such as `self.weights = [self.layer.weight]`, has another value
+there than in θ.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from fedhv.problem.generators import seeded
 from fedhv.problem.parameters import trained_entries
 from fedhv.problem.problem import Examples
 from fedhv.problem.trees import Inputs, leaves
@@ -23,10 +25,11 @@ SHIFT = 0.01
 
 
 def check_side_effects(client: Client, theta: Tensor, batch: Examples) -> None:
-    """Reject a model that writes into its parameters or inputs, or that reads parameters past its modules."""
+    """Reject a model that writes into parameters or inputs, keeps something, or reads parameters past its modules."""
     with torch.no_grad():
         for training in (False, True):
             _check_writes(client, theta, batch.inputs, training)
+        _check_repeats(client, theta, batch)
         _check_references(client, theta * (1 + SHIFT) + SHIFT, batch.inputs)
 
 
@@ -46,6 +49,25 @@ def _check_writes(client: Client, theta: Tensor, inputs: Inputs, training: bool)
                 "place: evaluations would change the model. Compute with a changed copy; nn.Embedding and "
                 "nn.EmbeddingBag do this with `max_norm`."
             )
+
+
+def _check_repeats(client: Client, theta: Tensor, batch: Examples) -> None:
+    """Reject a model or a loss that keeps something from pass to pass: a run would depend on what came before."""
+    evaluated, trained, again, later = (_losses(client, theta, batch, mode) for mode in (False, True, True, False))
+    for mode, first, second in (("training", trained, again), ("evaluation", evaluated, later)):
+        if not same(first, second):
+            raise InputError(
+                "The model and the losses should depend on parameters, inputs and random draws alone. Found other "
+                f"losses in a later {mode} pass: something is kept from pass to pass, such as a counter, an average, "
+                "or a random generator of their own. Such a run could not be repeated or continued."
+            )
+
+
+def _losses(client: Client, theta: Tensor, batch: Examples, training: bool) -> Tensor:
+    """The losses of a pass with draws that are the same every time."""
+    with seeded(0):
+        torch.default_generator.manual_seed(0)
+        return client.example_losses(theta, batch, training=training, key=0)
 
 
 def _versions(tensors: Iterable[Tensor]) -> list[int]:

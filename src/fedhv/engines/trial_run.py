@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fedhv.engines.side_effects import check_buffers, check_side_effects
+from fedhv.engines.side_effects import check_buffers, check_side_effects, same
+from fedhv.engines.trial_data import check_augmentation, prepared
+from fedhv.problem.generators import seeded, watch_generators
+from fedhv.problem.labels import example_losses
 from fedhv.problem.metrics import measure
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
-from fedhv.problem.tasks import check_score
+from fedhv.problem.tasks import Task, check_score
 from fedhv.problem.trees import describe
 from fedhv.protocol.client import Client
-from fedhv.support.errors import FedHVError, InputError
+from fedhv.support.errors import InputError, one_line
 
 
 def check_model(problem: Problem) -> None:
@@ -23,47 +25,53 @@ def check_model(problem: Problem) -> None:
     if problem.clients.elsewhere:
         return  # no client here has examples
     client = Client(problem)
-    batch = _few(client, client.train_examples)
     theta = flatten(client.network.module)
     buffers = {name: value.clone() for name, value in client.network.module.named_buffers()}
-    with torch.random.fork_rng(devices=[]):  # restores the generator
+    with torch.random.fork_rng(devices=[]), seeded(0):  # restores the generators
+        batch = prepared(client, client.train_examples)
+        check_augmentation(client)
         _evaluates(client, theta, batch, "the problem's inputs")
-        with _one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
+        with one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
         check_buffers(client.network.module, buffers)
-        with _one_line("The model should take the problem's inputs in training mode too."):
+        with one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
         if problem.test is not None:
-            test = _few(client, problem.test)
+            test = prepared(client, problem.test)
             _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
-
-
-def _few(client: Client, examples: Examples) -> Examples:
-    """The first two examples as the model takes them; a copy."""
-    return client.ready(examples[torch.arange(min(2, len(examples)))])
 
 
 def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> list[Tensor]:
     """The outputs for a few examples, with which losses and scores are tried."""
-    tasks, drawn = client.problem.tasks, torch.get_rng_state()
+    tasks, drew = client.problem.tasks, watch_generators()
     with torch.no_grad():
-        with _one_line(f"The model should take {what}, for two examples {describe(batch.inputs)}."):
+        with one_line(f"The model should take {what}, for two examples {describe(batch.inputs)}."):
             outputs = client.network(theta, batch.inputs, training=False)
-        if not torch.equal(torch.get_rng_state(), drawn):
+        if drew():
             raise InputError(
                 "The model should draw random numbers only in training mode; otherwise reports and evaluations cannot "
                 "be repeated. Found draws in evaluation mode. Use nn.Dropout or F.dropout(…, self.training)."
             )
         for task, output in zip(tasks, outputs, strict=True):
+            if not isinstance(output, Tensor):
+                raise InputError(
+                    f"The model's output for task '{task.name}' should be a tensor. Found {type(output).__name__}; "
+                    "join its parts, as torch.cat does."
+                )
             if task.outputs is not None and tuple(output.shape) != (len(batch), task.outputs):
                 raise InputError(
                     f"The model's output for task '{task.name}' should have shape {(len(batch), task.outputs)} for "
                     f"{len(batch)} examples. Found {tuple(output.shape)}."
                 )
-        with _one_line("The loss of every task should take the model's output and the targets."):
+        given = *outputs, *batch.targets
+        before, drew = [each.clone() for each in given], watch_generators()
+        with one_line("The loss of every task should take the model's output and the targets."):
             client.example_losses(theta, batch, training=False)
+            _check_unchanged(tasks, given, before)
+            example_losses(tasks, outputs, batch)
+            _check_unchanged(tasks, given, before)
         for task, output, target in zip(tasks, outputs, batch.targets, strict=True):
-            with _one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
+            with one_line(f"The score of task '{task.name}' should take the model's output and the targets."):
                 score = task.score(output, target)
                 shape = tuple(score.shape)
             if shape != (len(batch),):
@@ -72,7 +80,24 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> lis
                     f"Found shape {shape}."
                 )
             check_score(task, float(score.min()), float(score.max()))
+        if drew():
+            raise InputError(
+                "Losses and scores should draw no random numbers: reports and evaluations could not be repeated. Found "
+                "draws. Draw in the model, in training mode."
+            )
+        _check_unchanged(tasks, given, before)
     return outputs
+
+
+def _check_unchanged(tasks: tuple[Task, ...], now: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Reject a loss or score that writes into what it is given: scores see the outputs after the losses."""
+    for i, (given, kept) in enumerate(zip(now, before, strict=True)):
+        if not same(given, kept):
+            what = "outputs" if i < len(tasks) else "targets"
+            raise InputError(
+                f"Losses and scores should not write into outputs and targets. Found that the {what} of task "
+                f"'{tasks[i % len(tasks)].name}' are changed in place. Write `x = x + 1` for `x += 1`."
+            )
 
 
 def _measures(client: Client, outputs: list[Tensor]) -> None:
@@ -84,14 +109,3 @@ def _measures(client: Client, outputs: list[Tensor]) -> None:
     for task, output, target, mask in zip(client.problem.tasks, outputs, test.targets, masks, strict=True):
         if task.metrics:
             measure(task, torch.zeros(len(test), *output.shape[1:]), target, mask)
-
-
-@contextmanager
-def _one_line(expected: str) -> Iterator[None]:
-    """Turn an exception in a user's model, loss or score into an input error; the exception is its cause."""
-    try:
-        yield
-    except (FedHVError, MemoryError):
-        raise
-    except Exception as error:
-        raise InputError(f"{expected} Found {type(error).__name__}: {error}") from error

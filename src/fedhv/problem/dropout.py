@@ -6,8 +6,9 @@ calls. The context intercepts calls in Python, so it works in eager code, under 
 stacked engine compiles). Dropout inside torch's own functions (attention, recurrent layers) is reimplemented here.
 
 Covered: all kinds of dropout, including attention and recurrent layers, RReLU, `gumbel_softmax`, `bernoulli`, `rand`,
-`randn`, `*_like`, `uniform_`, `normal_`, `exponential_`. Others (`randint`, `randperm`, `multinomial`, …) use torch's
-generator: per client on the sequential and parallel engines, and per stack on the stacked engine.
+`randn`, `*_like`, `normal`, `randint`, `randperm`, `uniform_`, `normal_`, `exponential_`. Others (`multinomial`,
+`poisson`, …) use torch's generator: per client on the sequential and parallel engines, and per stack on the stacked
+engine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from fedhv.problem.counter import bits, kept
 
 ALPHA = 1.7580993408473766
 """Minus the value at which SELU saturates; alpha dropout sets elements to it instead of zero."""
+
+LARGEST = 2**63 - 1
+"""The largest int64."""
 
 Function = Callable[..., Any]
 
@@ -49,8 +53,9 @@ class Draws(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         replacement = _REPLACEMENTS.get(func)
-        if replacement is not None and kwargs.get("generator") is None:
-            return replacement(self, func, *args, **kwargs)
+        if replacement is not None and all(kwargs.get(name) is None for name in _PLACES):
+            named = {name: value for name, value in kwargs.items() if name not in _PLACES}
+            return replacement(self, func, *args, **named)
         body = _OPENED.get(func)
         if body is None or not _PLAIN.issuperset(types):
             return func(*args, **kwargs)
@@ -251,15 +256,45 @@ def _rrelu(
     return input.mul_(factor) if func.__name__.endswith("_") else input * factor
 
 
-def _new(distribution: Function) -> Function:
-    """For functions that create a tensor: torch creates it, and its numbers are replaced."""
+def _new(distribution: Function, empty: Function) -> Function:
+    """For functions that create a tensor: `empty` creates it without a draw."""
 
     def replacement(draws: Draws, func: Function, *args: Any, **kwargs: Any) -> Tensor:
-        made: Tensor = func(*args, **kwargs)
+        made: Tensor = empty(*args, **kwargs)
         drawn: Tensor = distribution(draws, made).to(made.dtype)
         return drawn.requires_grad_() if made.requires_grad else drawn
 
     return replacement
+
+
+def _normal(
+    draws: Draws, func: Function, mean: float | Tensor, std: float | Tensor = 1.0, size: Any = None, **options: Any
+) -> Tensor:
+    """Normal numbers; a tensor of means or deviations, or a size, says how many."""
+    whole = mean + 0 * std
+    made = torch.empty_like(whole) if isinstance(whole, Tensor) else torch.empty(size, **options)
+    drawn = mean + std * draws.normal(made)
+    return drawn.detach().to(made.dtype)
+
+
+def _randint(
+    draws: Draws, func: Function, *given: Any, low: int = 0, high: int | None = None, size: Any = None, **options: Any
+) -> Tensor:
+    """Whole numbers from `low` up to, but without, `high`."""
+    *bounds, size = given if size is None else (*given, size)
+    bounds += [] if high is None else [high]
+    first, end = bounds if len(bounds) == 2 else (low, *bounds)
+    if not first < end:
+        return _result(func(first, end, size, **options))  # torch's error
+    made = torch.empty(size, **options | {"dtype": options.get("dtype") or torch.int64})
+    drawn: Tensor = (draws.words(made) & LARGEST) % (end - first) + first
+    return drawn.to(made.dtype)
+
+
+def _randperm(draws: Draws, func: Function, n: int, **options: Any) -> Tensor:
+    """The numbers below n in random order."""
+    made = torch.empty(n, **options | {"dtype": options.get("dtype") or torch.int64})
+    return draws.words(made).argsort().to(made.dtype)
 
 
 def _bernoulli(draws: Draws, func: Function, input: Tensor, p: float | None = None, **_: Any) -> Tensor:
@@ -298,13 +333,21 @@ _REPLACEMENTS: dict[Function, Function] = {
     F.scaled_dot_product_attention: _attention,
     **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), _recurrent),
     **dict.fromkeys((torch.rrelu, torch.rrelu_), _rrelu),
-    **dict.fromkeys((torch.rand, torch.rand_like), _new(Draws.uniform)),
-    **dict.fromkeys((torch.randn, torch.randn_like), _new(Draws.normal)),
+    torch.rand: _new(Draws.uniform, torch.empty),
+    torch.rand_like: _new(Draws.uniform, torch.empty_like),
+    torch.randn: _new(Draws.normal, torch.empty),
+    torch.randn_like: _new(Draws.normal, torch.empty_like),
+    torch.normal: _normal,
+    torch.randint: _randint,
+    torch.randperm: _randperm,
     **dict.fromkeys((torch.bernoulli, Tensor.bernoulli), _bernoulli),
     Tensor.bernoulli_: _bernoulli_,
     Tensor.uniform_: _uniform_,
     Tensor.normal_: _normal_,
     Tensor.exponential_: _exponential_,
 }
+
+_PLACES = ("generator", "out")
+"""Arguments for a generator or a tensor of the user's own, with which a draw is left to torch."""
 
 _INTERCEPTED = frozenset({*_REPLACEMENTS, *_OPENED})

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fedhv.problem.generators import seeded
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.norms import apply_norm
 from fedhv.problem.parameters import flatten
@@ -22,8 +23,8 @@ def initial_model(factory: Callable[[], nn.Module], seed: int, norm: Norm = "ref
 
 
 def make_model(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A model from the factory, seeded; torch's generator is restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    """A model from the factory, seeded; the generators of torch, Python and NumPy are restored afterwards."""
+    with torch.random.fork_rng(devices=[]), seeded(seed):
         _seed(seed)
         module = factory()
     if not isinstance(module, nn.Module):

@@ -49,6 +49,11 @@ class Network:
                 raise InputError(
                     f"The model's parameter '{name}' should have a shape. Found a lazy layer; give its size."
                 )
+            if parameter.is_complex() and parameter.requires_grad:
+                raise InputError(
+                    f"The model's parameter '{name}' should be real. Found {parameter.dtype}; keep its real and "
+                    "imaginary parts, and join them by torch.complex in forward."
+                )
         self._drawing = Drawing()
         on_cpu = torch.device(device).type == "cpu"
         self.module = with_keyed_dropout(with_fast_pooling(module), self._drawing) if on_cpu else module.to(device)

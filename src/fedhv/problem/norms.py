@@ -122,6 +122,11 @@ def _check(module: nn.Module, norm: Norm) -> None:
         if not isinstance(layer, _BatchNorm) and not tracks:
             continue  # InstanceNorm without running statistics has no state
         found = f"The model has {kind} at '{name}'"
+        if not isinstance(layer, _BatchNorm):
+            raise InputError(
+                f"{found} with running statistics, which are not parameters: averaging clients would lose them, and no "
+                "policy keeps them. Use `track_running_stats=False`, or nn.GroupNorm."
+            )
         if norm == "refuse":
             raise InputError(
                 f"{found}. Its statistics depend on the minibatch and are not parameters: averaging clients would mix "

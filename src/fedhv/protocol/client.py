@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedhv.problem.counter import keys
 from fedhv.problem.devices import arithmetic_device
+from fedhv.problem.generators import seeded
 from fedhv.problem.labels import Holding, example_losses, example_scores, holding, label_counts, labels_at
 from fedhv.problem.metrics import main_metric
 from fedhv.problem.network import Network, Theta
@@ -72,6 +73,8 @@ class Client(Worker):
         self.layout = replace(self.network.layout, partial=problem.missing_labels or problem.train.labelled is not None)
         self.entries = Entries.of(self.layout, self.device)
         self._holdings: dict[int, Holding] = {}
+        self._draws_elsewhere: bool | None = None
+        """Whether training draws from the generators of Python or NumPy; None before the first client's steps."""
         self.train_examples = problem.train.to(self.device)
 
     # --- the mathematics, for any examples ----------------------------------------------------------------
@@ -112,7 +115,9 @@ class Client(Worker):
         loss = self.objective(leaves, batch, weights, key=key)
         # Running statistics, and layers that a forward pass leaves out, have no gradient: zeros.
         parts = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-        return torch.cat([part.reshape(-1) for part in parts]).to(theta.device)
+        # Embeddings with `sparse=True` have sparse gradients.
+        dense = (part.to_dense() if part.is_sparse else part for part in parts)
+        return torch.cat([part.reshape(-1) for part in dense]).to(theta.device)
 
     def direction(self, theta: Tensor, batch: Examples, weights: Tensor, key: int | None = None) -> Tensor:
         """∇L(θ; B), with the running statistics after this pass in the place of their gradient."""
@@ -275,23 +280,36 @@ class Client(Worker):
     def _dropout(self, cohort: Cohort, k: int, part: int, steps: int) -> Iterator[list[int]]:
         """The keys of the model's random draws in a client's steps.
 
-        Draws that keys do not cover (see `fedhv.problem.dropout`) come from torch's generator. It is seeded for the
-        client, and its state is restored afterwards.
+        Draws that keys do not cover (see `fedhv.problem.dropout`) come from the generators of torch, Python and NumPy.
+        They are seeded for the client, and their states are restored afterwards. For the latter two this takes as long
+        as a step of a small client, so it is done only if the first client's steps draw from them.
         """
         drawn: list[int] = keys(Purpose.DROPOUT, [cohort.place(k, part)], steps)[:, 0].tolist()
         self.network.prepare(drawn)
         seed = cohort.torch_seed(Purpose.DROPOUT, k, part)
+        if self._draws_elsewhere is False:
+            with self._of_torch(seed):
+                yield drawn
+            return
+        with self._of_torch(seed), seeded(seed) as drew:
+            yield drawn
+            if steps and not self._draws_elsewhere:
+                self._draws_elsewhere = drew()
+
+    @contextmanager
+    def _of_torch(self, seed: int) -> Iterator[None]:
+        """Torch's generator begins with a seed, and is restored afterwards."""
         if self.device.type == "cuda":
             with torch.random.fork_rng(devices=[self.device]):
                 torch.manual_seed(seed)
-                yield drawn
+                yield
             return
         # Only the CPU's generator: `torch.manual_seed` also seeds GPUs, which takes as long as a small client's step.
         generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
         try:
-            yield drawn
+            yield
         finally:
             generator.set_state(before)
 

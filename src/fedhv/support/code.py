@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
@@ -21,6 +22,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+
+LOOKUPS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+"""Python's instructions that look up a global name; the latter two are in classes that a function defines."""
 
 PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
@@ -53,7 +57,7 @@ def digest_arrays(arrays: Iterable[Any]) -> str:
             for piece in each.pieces:
                 found.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
             continue
-        array = np.asarray(each)
+        array = _numbers(each) if _is_tensor(each) else np.asarray(each)
         found.update(f"{array.dtype.str}{array.shape}".encode())
         if array.flags.c_contiguous:
             found.update(array.reshape(-1).view(np.uint8).data)
@@ -61,6 +65,22 @@ def digest_arrays(arrays: Iterable[Any]) -> str:
             for row in array:  # row by row: a copy of the whole array may not fit into memory
                 found.update(np.ascontiguousarray(row).tobytes())
     return found.hexdigest()
+
+
+def _is_tensor(thing: Any) -> bool:
+    """Whether an object is a tensor of torch, which is not imported here."""
+    return hasattr(thing, "detach") and hasattr(thing, "numpy")
+
+
+def _numbers(tensor: Any) -> np.ndarray:
+    """A tensor's values; its bytes if NumPy lacks the type, as it lacks bfloat16."""
+    values = tensor.detach().cpu()
+    try:
+        return np.asarray(values)
+    except TypeError:
+        import torch
+
+        return np.asarray(values.contiguous().reshape(-1).view(torch.uint8))
 
 
 def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
@@ -92,8 +112,8 @@ def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
             yield f"module {thing.__name__}"
         case np.ndarray():
             yield digest_arrays([thing])
-        case _ if hasattr(thing, "detach") and hasattr(thing, "numpy"):  # a tensor
-            yield digest_arrays([thing.detach().cpu().numpy()])
+        case _ if _is_tensor(thing):
+            yield digest_arrays([thing])
         case _ if dataclasses.is_dataclass(thing):
             yield from _code(type(thing), seen)
             yield from _parts({f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}, seen)
@@ -196,9 +216,9 @@ def _bytecode(code: CodeType) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function and its inner functions look up."""
-    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*inner)
+    """The global names that a function and its inner functions look up; attributes of the same name are others."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname in LOOKUPS}
+    return own.union(*(_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)))
 
 
 @functools.cache

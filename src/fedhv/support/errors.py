@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 LONGEST = 4000
 """The largest number of characters in an error. A quoted value may have millions."""
@@ -57,6 +58,17 @@ def diverged(what: str, where: str = "") -> Diverged:
     """The error for values that are no longer finite; `where` is a sentence with details."""
     remedy = "Lower the method's local_lr or server_lr."
     return Diverged(f"{what} no longer finite: the run has diverged. {remedy}{' ' + where if where else ''}")
+
+
+@contextmanager
+def one_line(expected: str) -> Iterator[None]:
+    """Turn an exception in a user's code into an input error that begins with `expected`; it is the error's cause."""
+    try:
+        yield
+    except (FedHVError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{expected} Found {type(error).__name__}: {error}") from error
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
