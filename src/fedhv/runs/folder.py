@@ -54,7 +54,10 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
         path = folder / CONFIG
         _same_run(path, toml.read(path), config)
         if not resume:
-            raise InputError(f"{folder} already has this run. Continue it with --resume, or choose another --out.")
+            raise InputError(
+                f"{folder} already has this run. Continue it with --resume (in Python resume=True), or choose another "
+                "--out."
+            )
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and has no run. Choose another folder with --out.")
 
@@ -97,7 +100,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
             if key != "run.fedhv":
                 raise InputError(
                     f"{path} is of another run: `{key}` was {was!r} and is now {now!r}. Choose another --out, or "
-                    "replace the run with --fresh."
+                    "replace the run with --fresh (in Python fresh=True)."
                 )
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
@@ -105,7 +108,7 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     if other:
         raise InputError(
             f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
-            "or replace the run with --fresh."
+            "or replace the run with --fresh (in Python fresh=True)."
         )
 
 
