@@ -83,7 +83,12 @@ def test_a_keyword_is_an_override(given, override):
             {"local_lr": 0.1},
             r"Unknown keyword 'local_lr'\. Hyper-parameters belong to the method: FedHV\(local_lr=…\)\.$",
         ),
-        ({"seeds": [1]}, r"Write override=\['calibration\.seeds=…'\]\.$"),
+        ({"round": 3}, r"Unknown keyword 'round'\. Did you mean 'rounds'\?$"),
+        (
+            {"seeds": [1]},
+            r"Unknown keyword 'seeds'\. Did you mean 'seed'\? For the setting's key write "
+            r"override=\['calibration\.seeds=…'\]\.$",
+        ),
         ({"every": 2}, r"Write override=\['training\.schedule\.every=…' or 'evaluation\.every=…'\]\.$"),
         ({"alpha": None}, r"`alpha` should be a number, text or a list of them\. Found None\.$"),
         ({"participants": "three"}, r"`federation\.participants` should be a whole number\. Found 'three'\.$"),
@@ -93,6 +98,21 @@ def test_a_keyword_is_an_override(given, override):
 def test_a_keyword_that_means_nothing_here_is_refused(given, message):
     with pytest.raises(fedhv.InputError, match=message):
         fedhv.run(everything_random(), "uniform", rounds=1, **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "meant"),
+    [
+        (compare, {"seed": 0}, r"'seeds'\? For the setting's key write override=\['federation\.seed=…'\]\.$"),
+        (compare, {"method": ["fedhv"]}, r"'methods'\?$"),
+        (tune, {"trial": 2}, r"'trials'\?$"),
+        (front, {"point": 3}, r"'points'\?$"),
+        (calibrate, {"margins": 0.1}, r"'margin'\?$"),
+    ],
+)
+def test_a_mistyped_argument_is_recognised(call, given, meant):
+    with pytest.raises(fedhv.InputError, match=f"^Unknown keyword '{next(iter(given))}'\\. Did you mean {meant}"):
+        call(everything_random(), **given)
 
 
 def test_keywords_give_the_run_that_overrides_give():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 
 import pytest
+from rich.console import Console
 
 from fedhv import FSMGDA, FedHV, Uniform
+from fedhv.cli.methods import listed, print_methods
 from fedhv.methods import CLIENT_SIDE, METHODS, RULES, make_method
 from fedhv.simulation.communication import TASKS, communication
 
@@ -32,6 +36,16 @@ def test_the_table_names_the_methods_and_what_the_counts_are_of(command):
     assert done.code == 0
     assert "fedhv-moving" in done.out
     assert "scalars per client and round, for a model of 1,030 parameters and 3 tasks" in " ".join(done.out.split())
+
+
+def test_no_name_is_divided_in_a_terminal_of_80_columns(monkeypatch):
+    monkeypatch.setattr("fedhv.cli.methods.torchjd_names", tuple)
+    console = Console(width=80, file=io.StringIO())
+    print_methods(console, as_json=False)
+    words = set(re.split(r"[\s,]+", console.file.getvalue()))
+    rows = listed()
+    assert words >= {row.name for row in rows} | {name for row in rows for name in row.hyperparameters}
+    assert "is calibrated if none is given: fedhv." in console.file.getvalue()
 
 
 def test_another_word_is_refused(command):

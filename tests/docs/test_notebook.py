@@ -64,6 +64,7 @@ def test_its_cells_run_in_their_order(tmp_path, monkeypatch, capsys):
     fixed = namespace["front"].methods[0].points
     assert fixed[0].scores[0] < fixed[-1].scores[0]
     assert fixed[0].scores[1] > fixed[-1].scores[1]
+    assert all(0 <= score <= 1 for point in fixed for score in point.scores)  # the main metrics, not per cent
     assert min(task.accuracy for task in namespace["result"].tasks) > 70
     assert namespace["partial"].labels[0] > 2 * namespace["partial"].labels[1]
     assert (tmp_path / "runs" / "schools" / "report" / "index.html").exists()

@@ -27,6 +27,11 @@ def test_an_error_in_a_users_module_has_its_file_and_line(source, said, tmp_path
     assert "\n" not in str(found.value)
 
 
-def test_a_module_that_is_not_there_has_no_line():
-    with pytest.raises(InputError, match=r"could not be imported: No module named 'no_such_module_x'\.$"):
+def test_the_error_for_a_module_that_is_not_there_says_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as found:
         import_object("no_such_module_x:Mine", "method")
+    assert str(found.value) == (
+        "The method 'no_such_module_x:Mine' could not be imported: No module named 'no_such_module_x'. Modules are "
+        f"looked for in the working directory, {tmp_path}, and where Python finds packages."
+    )

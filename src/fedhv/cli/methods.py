@@ -53,18 +53,21 @@ def print_methods(console: Console, as_json: bool) -> None:
         print_json([row.as_dict() for row in rows])
         return
     table = Table(box=box.SIMPLE_HEAD)
-    for title in ("method", "family", "needs", "its hyper-parameters"):
+    for title in ("method", "family", "its hyper-\nparameters"):  # fits into 80 columns with no name divided
         table.add_column(title, overflow="fold")
     for title in ("down", "up", "extra"):
         table.add_column(title, justify="right")
     for row in rows:
-        needs = ", ".join([*(["reference"] if row.reference else []), *row.required])
         counts = (f"{count:,}" for count in (row.sends.down, row.sends.up, row.sends.extra))
-        table.add_row(row.name, row.family, needs, ", ".join(row.hyperparameters), *counts)
+        table.add_row(row.name, row.family, ", ".join(row.hyperparameters), *counts)
     console.print(table)
     model = rows[0].sends.model
+    referenced = ", ".join(row.name for row in rows if row.reference)
+    without_default = ", ".join(f"{row.name} ({', '.join(row.required)})" for row in rows if row.required)
     console.print(
-        f"down, up: scalars per client and round, for a model of {model:,} parameters and 3 tasks. "
+        f"Needs a reference, which is calibrated if none is given: {referenced}.\n"
+        + (f"Needs a value for a hyper-parameter: {without_default}.\n" if without_default else "")
+        + f"down, up: scalars per client and round, for a model of {model:,} parameters and 3 tasks. "
         "extra: those besides the model and its update.",
         highlight=False,
     )

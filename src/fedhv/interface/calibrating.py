@@ -54,7 +54,7 @@ def calibrate(
         >>> reference = fedhv.calibrate("digits", rounds=2, participants=2)
         >>> result = fedhv.run("digits", rounds=1, participants=2, reference=reference)
     """
-    changes = changes_of(settings, override)
+    changes = changes_of(calibrate, settings, override)
     changes += [] if rounds is None else [f"calibration.rounds={rounds}"]
     if seeds is not None:
         check_list("seeds", seeds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedhv.methods import Method
@@ -12,9 +13,10 @@ from fedhv.support.errors import InputError
 from fedhv.support.numbers import as_seed
 
 
-def changes_of(settings: Mapping[str, Any], override: Iterable[str]) -> list[str]:
-    """The changes of a setting: keywords such as `local_steps=5`, then `override`."""
-    changes = as_overrides(settings)
+def changes_of(function: Callable[..., Any], settings: Mapping[str, Any], override: Iterable[str]) -> list[str]:
+    """The changes of a setting: keywords of `function` such as `local_steps=5`, then `override`."""
+    own = [each.name for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_KEYWORD]
+    changes = as_overrides(settings, own)
     check_override(override)
     return [*changes, *override]
 

@@ -96,7 +96,7 @@ def compare(
         check_resume_from(resume_from, None if out is None else Path(out), fresh)
     check_list("methods", methods)
     seeds = seeds_of(seeds)
-    changes = changes_of(settings, override)
+    changes = changes_of(compare, settings, override)
     setting, problem = resolve(what, changes, rounds, data, init)
     chosen = [setting.chosen(method) for method in methods]
     check_applied(changes, methods)

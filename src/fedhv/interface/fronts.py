@@ -71,7 +71,7 @@ def front(
     check_list("beside", beside)
     seeds = seeds_of(seeds)
     check_points(points)
-    changes = changes_of(settings, override)
+    changes = changes_of(front, settings, override)
     setting, problem = resolve(what, changes, rounds, data)
     m = len(problem.tasks)
     chosen = []

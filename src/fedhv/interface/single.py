@@ -77,7 +77,7 @@ def run(
         ['clear', 'faint']
     """
     seed = as_seed(seed)
-    changes = changes_of(settings, override)
+    changes = changes_of(run, settings, override)
     setting, problem = resolve(what, changes, rounds, data, init)
     chosen = setting.chosen(method)
     check_applied(changes, [method])

@@ -68,7 +68,7 @@ def tune(
     seeds = seeds_of(seeds)
     if not is_whole(trials) or trials < 1:
         raise InputError(f"`trials` should be at least 1. Found {trials!r}.")
-    changes = changes_of(settings, override)
+    changes = changes_of(tune, settings, override)
     original = resolve_setting(what, changes)  # with its own rounds: those of the trials are no part of the result
     share = original.federation.validation or validation
     held = [] if isinstance(what, Problem) and what.validation is not None else [f"federation.validation={share}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -211,8 +211,11 @@ def keywords(of: type | None = None, where: str = "") -> dict[str, list[str]]:
     return found
 
 
-def as_overrides(given: Mapping[str, Any]) -> list[str]:
-    """Keywords such as `local_steps=5` as overrides: `training.local_steps=5`."""
+def as_overrides(given: Mapping[str, Any], arguments: Collection[str] = ()) -> list[str]:
+    """Keywords such as `local_steps=5` as overrides: `training.local_steps=5`.
+
+    `arguments` are those of the function itself, which a mistyped keyword may have meant.
+    """
     known, changes = keywords(), []
     known |= {name: [path] for name, path in MEANT.items()}
     plain = [name for name, paths in known.items() if len(paths) == 1 and name not in ARGUMENTS]
@@ -220,9 +223,13 @@ def as_overrides(given: Mapping[str, Any]) -> list[str]:
         if name not in known:
             owners = [method.__name__ for method in METHODS.values() if name in method.__dataclass_fields__]
             hint = f"Hyper-parameters belong to the method: {owners[0]}({name}=…)." if owners else ""
-            raise InputError(f"Unknown keyword '{name}'. {hint}") if hint else unknown("keyword", name, plain)
+            if hint:
+                raise InputError(f"Unknown keyword '{name}'. {hint}")
+            raise unknown("keyword", name, [*plain, *arguments])
         if name not in plain:
             paths = " or ".join(f"'{path}=…'" for path in known[name])
+            if name in ARGUMENTS and arguments:  # `seed`, where the function has `seeds`
+                raise unknown("keyword", name, arguments, f"For the setting's key write override=[{paths}].")
             raise InputError(f"The keyword '{name}' is ambiguous. Write override=[{paths}].")
         changes.append(f"{known[name][0]}={_as_toml(name, value)}")
     return changes

@@ -54,7 +54,10 @@ def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
         path = folder / CONFIG
         _same_run(path, toml.read(path), config)
         if not resume:
-            raise InputError(f"{folder} already has this run. Continue it with --resume, or choose another --out.")
+            raise InputError(
+                f"{folder} already has this run. Continue it with --resume (in Python resume=True), or choose another "
+                "--out."
+            )
     elif os.path.exists(folder) and any(name != ".lock" and not left_over(name) for name in _entries(folder)):
         raise InputError(f"{folder} is not empty and has no run. Choose another folder with --out.")
 
@@ -89,6 +92,12 @@ number.
 NAMED = 3
 """How many changed keys an error names."""
 
+REMEDY = (
+    "Choose another --out, or delete that folder; `run`, `compare` and `flower up` delete it with --fresh (in Python "
+    "fresh=True)."
+)
+"""What to do about a folder with another run."""
+
 
 def computed(setting: Any) -> Any:
     """The parts of a setting's tables that affect the results of its runs."""
@@ -112,18 +121,12 @@ def _same_run(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     found = [each for section in was_ for each in differences(was_[section], now_[section], section)]
     if changes := [f"`{key}` was {was!r} and is now {now!r}" for key, was, now in found if key != "run.fedhv"]:
         more = f", and {len(changes) - NAMED} more keys differ" if len(changes) > NAMED else ""
-        raise InputError(
-            f"{path} is of another run: {', '.join(changes[:NAMED])}{more}. Choose another --out, or delete that "
-            "folder; `run`, `compare` and `flower up` delete it with --fresh."
-        )
+        raise InputError(f"{path} is of another run: {', '.join(changes[:NAMED])}{more}. {REMEDY}")
     if FINGERPRINT not in old or FINGERPRINT not in read_back:
         return  # of an earlier version: readers warn about it
     other = changed(old[FINGERPRINT], read_back[FINGERPRINT])
     if other:
-        raise InputError(
-            f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. Choose another --out, "
-            "or delete that folder; `run`, `compare` and `flower up` delete it with --fresh."
-        )
+        raise InputError(f"{path.parent} has a run of another problem. Changed since: {', '.join(other)}. {REMEDY}")
 
 
 def lacks_fingerprint(folder: Path) -> bool:

@@ -41,4 +41,7 @@ def _not_found(path: str, kind: str, error: Exception) -> InputError:
         return InputError(
             f"The {kind} should be named by module and object. Found '{path}'. Use '{module[:-3]}:{name}'."
         )
-    return InputError(f"The {kind} '{path}' could not be imported: {error}.")
+    message = f"The {kind} '{path}' could not be imported: {error}."
+    if isinstance(error, ModuleNotFoundError):
+        message += f" Modules are looked for in the working directory, {Path.cwd()}, and where Python finds packages."
+    return InputError(message)
