@@ -72,7 +72,7 @@ def test_the_functions_that_people_begin_with_have_examples():
     assert {"run", "compare", "calibrate", "load_model", "export", "evaluate", "partition", "Metric"} <= shown
 
 
-@pytest.mark.parametrize("examples", documented())
+@pytest.mark.parametrize("examples", list(documented()))
 def test_the_example_runs(examples, at_hand, few_steps):
     for example in examples:
         try:

@@ -178,7 +178,9 @@ def test_a_run_takes_the_reference_that_we_calibrated(name):
     """`--reference ours` has one value for every task, from the calibration that is kept in results/study."""
     setting = load_setting(name)
     tasks = range(len(setting.references["paper"]))
-    ours = resolve_reference("ours", setting, SimpleNamespace(tasks=[SimpleNamespace(name=f"T{i}") for i in tasks]))
+    ours = resolve_reference(
+        "ours", setting, SimpleNamespace(tasks=[SimpleNamespace(name=f"T{i}", scale=None) for i in tasks])
+    )
     assert ours.provenance.source == f"{name}, ours"
     assert ours.values != setting.references["paper"]
     assert ours.values == load_setting(setting.calibration.setting or name).references["ours"]

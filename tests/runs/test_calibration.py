@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import SETTING, everything_random, quadratic
 
-from fedhv import FedHV, InputError, Reference, load_setting, run
+from fedhv import FedHV, InputError, Reference, calibrate, load_setting, run
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import override_setting
 from fedhv.runs.reference import read_reference
@@ -177,6 +177,19 @@ def test_a_reference_survives_its_file(tmp_path):
     text = (tmp_path / "r.toml").read_text()
     for key in ("setting", "seeds", "rounds", "margin", "server_lr", "local_lr", "maxima"):
         assert f"\n{key} = " in text
+
+
+def test_a_reference_in_other_units_is_refused(tmp_path):
+    problem, changes = everything_random(), [*CHANGES, "calibration.rounds=2"]
+    calibrate(problem, scale="initial", override=changes).write(tmp_path / "scaled.toml")
+    calibrate(problem, override=changes).write(tmp_path / "plain.toml")
+    with pytest.raises(InputError, match=r"^The reference should have the units of this problem's losses, 1, 1\. "):
+        run(problem, "fedhv", reference=tmp_path / "scaled.toml", rounds=1, override=changes)
+    with pytest.raises(InputError, match=r"Found one that was calibrated in units of 1, 1\. Calib"):
+        run(problem, "fedhv", reference=tmp_path / "plain.toml", scale="initial", rounds=1, override=changes)
+    again = run(problem, "fedhv", reference=tmp_path / "scaled.toml", scale="initial", rounds=1, override=changes)
+    assert again.reference.provenance.units == read_reference(tmp_path / "scaled.toml").provenance.units
+    run(problem, "fedhv", reference=[5.0, 5.0], scale="initial", rounds=1, override=changes)  # in any units
 
 
 def test_values_alone_are_enough(tmp_path):

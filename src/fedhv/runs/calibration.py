@@ -11,10 +11,11 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method, Uniform
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
+from fedhv.protocol.scales import loss_units
 from fedhv.runs.config import Setting, as_shipped, override_setting
 from fedhv.runs.folder import check_folder
 from fedhv.runs.job import Job
-from fedhv.runs.reference import Cost, Provenance, Reference
+from fedhv.runs.reference import CALIBRATION, Cost, Provenance, Reference
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.divergence import exploded
 from fedhv.simulation.observer import Observer
@@ -56,7 +57,7 @@ def find_reference(
     tasks = tuple(task.name for task in examples.tasks)
     for run in runs:
         _check_calm(run.rounds, tasks, setting.evaluation.explosion)
-    reference = _reference([round for run in runs for round in run.rounds], tasks, under, rates, setting)
+    reference = _reference([round for run in runs for round in run.rounds], examples, under, rates, setting)
     observer.message(f"Reference: {', '.join(f'{value:.6f}' for value in reference.values)}.")
     return reference
 
@@ -173,11 +174,9 @@ def _check_calm(rounds: Sequence[Round], tasks: tuple[str, ...], factor: float) 
             )
 
 
-def _reference(
-    played: Sequence[Round], tasks: tuple[str, ...], under: Setting, rates: Method, setting: Setting
-) -> Reference:
+def _reference(played: Sequence[Round], problem: Problem, under: Setting, rates: Method, setting: Setting) -> Reference:
     """The componentwise maximum over all rounds of all runs, plus the margin, with its provenance and cost."""
-    rule = setting.calibration
+    rule, tasks = setting.calibration, tuple(task.name for task in problem.tasks)
     reported = [_reported(played, i) for i in range(len(tasks))]
     for name, losses in zip(tasks, reported, strict=True):
         if not losses:
@@ -190,7 +189,7 @@ def _reference(
         values=tuple(loss + rule.margin for loss in maxima),
         tasks=tasks,
         provenance=Provenance(
-            source="calibration",
+            source=CALIBRATION,
             setting=under.name,
             seeds=rule.seeds,
             rounds=rule.rounds,
@@ -198,6 +197,7 @@ def _reference(
             server_lr=rates.server_lr,
             local_lr=rates.local_lr,
             maxima=maxima,
+            units=tuple(loss_units(problem)),
         ),
         cost=Cost(
             rounds=len(played),

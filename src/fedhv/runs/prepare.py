@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedhv.methods.base import reference_of, takes_reference
+from fedhv.protocol.scales import loss_units
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.checkpoint import has_checkpoint
 from fedhv.runs.folder import lacks_fingerprint
@@ -47,6 +48,7 @@ def prepare(job: Job, observer: Observer, data: str | None = None) -> Job | Run:
             job.setting, job.method, job.problem, choice=job.choice, data=data, folder=place, observer=observer
         )
     reference.check(tasks)
+    reference.check_units(loss_units(job.problem))
     if path is not None:
         reference.write(path)
     return job.with_reference(reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from fedhv.protocol.traffic import Traffic
 from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
+
+CALIBRATION = "calibration"
+"""The source of a reference that was calibrated."""
+
+ALIKE = 1.25
+"""Units that differ by a smaller factor are the same ones, measured on other examples."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,8 @@ class Provenance:
     server_lr: float = 0.0
     local_lr: float = 0.0
     maxima: tuple[float, ...] = ()
+    units: tuple[float, ...] = ()
+    """The unit of every task's loss (`scale`); empty where losses are as they are."""
     fedhv: str = __version__
 
 
@@ -65,10 +74,25 @@ class Reference:
         if self.tasks and self.tasks != tasks:
             raise InputError(f"The reference should be for tasks {', '.join(tasks)}. Found {', '.join(self.tasks)}.")
 
+    def check_units(self, units: Sequence[float]) -> None:
+        """Refuse a reference whose calibration had losses in other units. Given numbers are in any units."""
+        if self.provenance.source != CALIBRATION:
+            return
+        ours, theirs = (tuple(each) or (1.0,) * len(self.values) for each in (units, self.provenance.units))
+        if any(not 1 / ALIKE <= a / b <= ALIKE for a, b in zip(ours, theirs, strict=True)):
+            raise InputError(
+                f"The reference should have the units of this problem's losses, {_said(ours)}. Found one that was "
+                f"calibrated in units of {_said(theirs)}. Calibrate it with the same `scale`, or give its numbers."
+            )
+
     def write(self, path: Path) -> None:
         """As a TOML file."""
         comment = "The reference losses r of FedHV: weights are w_i ∝ 1/(r_i − f_i)."
         write_atomic(path, toml.write(toml.as_tables(self), comment))
+
+
+def _said(units: Sequence[float]) -> str:
+    return ", ".join(f"{unit:g}" for unit in units)
 
 
 def read_reference(path: Path) -> Reference:

@@ -14,7 +14,7 @@ from fedhv.problem.hiding import hide_labels
 from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
-from fedhv.protocol.scales import unscaled, with_scales
+from fedhv.protocol.scales import loss_units, unscaled, with_scales
 from fedhv.runs.config import Setting, load_setting, override_setting
 from fedhv.runs.federation import FederationSettings
 from fedhv.runs.reference import Provenance, Reference, read_reference
@@ -126,4 +126,5 @@ def resolve_reference(
                 f"A reference should be a file, a name, or a loss for each of {', '.join(tasks)}. Found {given!r}."
             ) from None
     reference.check(tasks)
+    reference.check_units(loss_units(problem))
     return replace(reference, tasks=tasks)
