@@ -140,7 +140,7 @@ function listen() {
 }
 
 // Paper is white, whatever the screen is, and has a width of its own.
-const PAPER_WIDTH = 680;
+const PAPER_WIDTH = 820;
 let beforePrint = null;
 addEventListener("beforeprint", () => {
   beforePrint = document.documentElement.dataset.theme ?? "";
