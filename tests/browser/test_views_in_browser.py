@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -31,6 +33,7 @@ def address(tmp_path_factory):
         (run / "summary.json").write_text(json.dumps(summary))
     made = front(points=100)
     made["methods"][2]["points"][1]["scores"][0] = None  # a metric that is not defined for one run
+    made["diverged"] = [{"label": "fixed", "over": "preferences", "value": [0.9, 0.1], "seeds": [0, 4]}]
     (folder / "front.json").write_text(json.dumps(made))
     (folder / "tables").mkdir()
     rows = [
@@ -57,6 +60,8 @@ def test_fronts_are_drawn_beside_each_other_with_their_intervals(shown):
     assert page.locator("#front-body tr").count() == 3
     assert "7000 (6900 to 7100)" in page.inner_text("#front-body")
     assert "The hypervolume of fedhv is larger than that of fixed by 12" in page.inner_text("#front-pairs")
+    lost = "fixed at preferences 0.9, 0.1 is left out: its run diverged with seeds 0, 4."
+    assert lost in page.inner_text("#front-pairs")
     page.select_option("#front-kind", "losses")
     assert "not told apart" in page.inner_text("#front-pairs")
     page.locator("#front-methods button", has_text="fixed").click()
@@ -179,6 +184,12 @@ def test_tasks_with_different_metrics_have_scales_of_their_own(one_tab, tmp_path
     assert "better ↗" in drawn.text_content()
     assert page.inner_text("#curve-chart .readout th").startswith("last")
     assert page.input_value("#metric") == "main"
+    _, content = saved(page, lambda: page.click("#download-csv"))
+    rows = [row for row in csv.DictReader(io.StringIO(content.decode())) if row["task"] == "mass" and row["main"]]
+    assert {row["main_metric"] for row in rows} == {"rmse"}
+    summary = json.loads((tmp_path / "study" / rows[-1]["run"] / "summary.json").read_text())
+    mass = next(task for task in summary["tasks"] if task["name"] == "mass")
+    assert float(rows[-1]["main"]) == pytest.approx(mass["metrics"]["rmse"], rel=1e-4)
     assert one_tab.complaints == []
 
 

@@ -177,6 +177,26 @@ def test_losses_and_scores_change_nothing_and_draw_nothing(loss, found):
         check_model(replace(made, tasks=(replace(made.tasks[0], score=lambda o, t: loss(o, t).sigmoid()),)))
 
 
+class Margins(nn.Module):
+    """A loss with a margin for every class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.margin = nn.Parameter(torch.zeros(2))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs + self.margin, targets, reduction="none")
+
+
+def test_a_loss_has_nothing_to_train():
+    made, loss = problem(Base), Margins()
+    trained = replace(made, tasks=(replace(made.tasks[0], loss=loss),))
+    with pytest.raises(InputError, match=r"^The loss of task 'kind' should have no parameters to train"):
+        check_model(trained)
+    loss.requires_grad_(False)
+    check_model(trained)
+
+
 def test_the_users_generators_stay_as_they_are():
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002

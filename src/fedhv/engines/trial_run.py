@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedhv.engines.side_effects import check_buffers, check_side_effects, same
 from fedhv.engines.trial_data import check_augmentation, prepared
@@ -24,6 +24,7 @@ def check_model(problem: Problem) -> None:
     """Reject a model, loss or score that does not fit the problem, or whose runs cannot be repeated."""
     if problem.clients.elsewhere:
         return  # no client here has examples
+    _check_no_training(problem.tasks)
     client = Client(problem)
     theta = flatten(client.network.module)
     buffers = {name: value.clone() for name, value in client.network.module.named_buffers()}
@@ -39,6 +40,16 @@ def check_model(problem: Problem) -> None:
         if problem.test is not None:
             test = prepared(client, problem.test)
             _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
+
+
+def _check_no_training(tasks: Sequence[Task]) -> None:
+    """Reject a loss with parameters of its own that ask for gradients: no client would train them."""
+    for task in tasks:
+        if isinstance(task.loss, nn.Module) and any(each.requires_grad for each in task.loss.parameters()):
+            raise InputError(
+                f"The loss of task '{task.name}' should have no parameters to train: only the model's are trained. Put "
+                "them into the model, or fix them by `loss.requires_grad_(False)`."
+            )
 
 
 def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> list[Tensor]:

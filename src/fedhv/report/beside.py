@@ -49,6 +49,7 @@ def _front(found: Mapping[str, Any]) -> dict[str, Any]:
             }
             for each in found.get("dominated", ())
         ],
+        "diverged": [_diverged(each) for each in found.get("diverged", ())],
     }
 
 
@@ -75,6 +76,17 @@ def _method(found: Mapping[str, Any], m: int) -> dict[str, Any]:
         "over": None if over is None else str(over),
         "points": points,
         "hypervolume": volumes,
+    }
+
+
+def _diverged(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A point that is not in the front, because its runs diverged with these seeds."""
+    over = found.get("over")
+    return {
+        "label": str(found["label"]),
+        "over": None if over is None else str(over),
+        "value": found.get("value"),
+        "seeds": [int(seed) for seed in found["seeds"]],
     }
 
 

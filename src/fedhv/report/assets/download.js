@@ -21,7 +21,7 @@ function csvField(value) {
 // One line for every run, round and task; evaluations are empty in rounds without one.
 function asCsv(data) {
   const metrics = data.metrics.map((metric) => metric.key);
-  const lines = [["setting", "run", "method", "seed", "round", "bytes", "seconds", ...metrics, "task", "accuracy", "loss", "weight", "slack", "report"].join(",")];
+  const lines = [["setting", "run", "method", "seed", "round", "bytes", "seconds", ...metrics, "task", "accuracy", "loss", "weight", "slack", "report", "main_metric", "main"].join(",")];
   for (const setting of data.settings) {
     for (const run of setting.runs) {
       const rounds = [...new Set([...run.round, ...run.evaluated])].sort((a, b) => a - b);
@@ -30,13 +30,14 @@ function asCsv(data) {
       const columns = setting.tasks.map((_, task) => ({
         accuracy: column(run.accuracy, task, run.evaluated.length), loss: column(run.loss, task, run.evaluated.length),
         weights: column(run.weights, task, run.round.length), slack: column(run.slack, task, run.round.length), report: reportOf(run, task),
+        main: setting.mains && column(run.main, task, run.evaluated.length),
       }));
       for (const round of rounds) {
         const t = atRound.get(round), e = atEvaluation.get(round);
         const ofRun = [setting.name, run.name, run.method, run.seed, round, run.bytes[e], run.seconds[e], ...metrics.map((key) => run[key][e])];
         setting.tasks.forEach((task, i) => {
           const c = columns[i];
-          lines.push([...ofRun, task, c.accuracy?.[e], c.loss?.[e], c.weights?.[t], c.slack?.[t], c.report?.[t]].map(csvField).join(","));
+          lines.push([...ofRun, task, c.accuracy?.[e], c.loss?.[e], c.weights?.[t], c.slack?.[t], c.report?.[t], setting.mains?.[i].name, c.main?.[e]].map(csvField).join(","));
         });
       }
     }

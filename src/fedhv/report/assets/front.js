@@ -32,7 +32,13 @@ function showFronts(data, setting, changed) {
     const beaten = front.dominated.filter((one) => one.space === space && one.method === each.label).map((one) => `${one.dominated} of ${one.points} by ${one.by}`);
     return el("tr", {}, el("td", { class: "word" }, named(each.label, each.style)), el("td", { class: "word", text: each.over ?? "one point" }), el("td", { text: String(new Set(each.points.map(({ value }) => JSON.stringify(value))).size) }), el("td", { text: volume ? shown(volume.mean) + interval : "–" }), el("td", { class: "word", text: beaten.join("; ") || "–" }));
   }));
-  byId("front-pairs").replaceChildren(...frontSentences(front, space).map((text) => el("li", { text })));
+  byId("front-pairs").replaceChildren(...[...frontSentences(front, space), ...front.diverged.map(lostPoint)].map((text) => el("li", { text })));
+}
+
+// A point that is not in the front.
+function lostPoint({ label, over, value, seeds }) {
+  const at = over === null ? "" : ` at ${over} ${[value].flat().map((number) => shown(number)).join(", ")}`;
+  return `${label}${at} is left out: its run diverged with seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}.`;
 }
 
 // The front of a setting, or the only one of a page without runs.
