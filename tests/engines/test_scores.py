@@ -57,3 +57,13 @@ def test_tables_say_where_scores_cannot_be_compared(tmp_path):
     assert said in comparison_table([study[0].summary], 160).caption
     study.report(figures=False)
     assert said in (tmp_path / "s" / "report" / "tables" / "main.md").read_text()
+
+
+def test_tables_by_main_metrics_say_nothing_of_columns_that_they_lack():
+    problem = everything_random()
+    first, *others = problem.tasks
+    judged = replace(first, scored="share within 2", metrics=fedhv.classification("colour", 3, metrics=["f1"]).metrics)
+    run = fedhv.run(replace(problem, tasks=(judged, *others)), "uniform", rounds=1, engine="sequential", quiet=True)
+    table = comparison_table([run.summary], 160)
+    assert "MeanAcc ↑" not in [column.header for column in table.columns]
+    assert "MeanAcc" not in table.caption

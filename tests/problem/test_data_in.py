@@ -96,6 +96,16 @@ def test_a_frame_is_the_problem_of_its_arrays():
     assert torch.equal(trained(problem)[0], trained(expected())[0])
 
 
+def test_without_targets_a_task_has_the_column_of_its_name():
+    named = {column: task for task, column in TARGETS.items()}
+    table, test = frame(shuffled(clients())), frame(columns([arrays(9, seed=9)]))
+    tables = [each.rename(columns=named) for each in (table, test)]
+    problem = Problem.from_table(Net, TASKS, tables[0], inputs=INPUTS, client="hospital", test=tables[1])
+    assert same(problem, expected())
+    with pytest.raises(InputError, match=f"'{TASKS[0].name}'"):
+        Problem.from_table(Net, TASKS, table, inputs=INPUTS, client="hospital", test=test)
+
+
 @pytest.mark.parametrize("dtype", ["Int64", "int32[pyarrow]", "Int8", "boolean"])
 def test_nullable_columns_without_gaps_are_numbers(dtype):
     table = frame(columns(clients()))

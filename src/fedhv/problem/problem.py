@@ -131,7 +131,7 @@ class Problem(Benchmark):
         table: Any,
         *,
         inputs: Columns,
-        targets: Mapping[str, Columns],
+        targets: Mapping[str, Columns] | None = None,
         client: Any,
         test: Any = None,
         name: str = "custom",
@@ -146,7 +146,7 @@ class Problem(Benchmark):
             tasks: The objectives, in the order of the outputs.
             table: The training examples, a row each. Missing values in a task's column are missing labels.
             inputs: A column's name; a list of names, for a float32 matrix; or a tuple or dict of these.
-            targets: For every task's name its column, or a list of columns.
+            targets: For every task's name its column, or a list of columns; by default the column of that name.
             client: The column with the client of each row; clients are numbered in the order of its sorted values.
             test: A table with the same columns for evaluation; None where clients evaluate alone.
             name: The problem's name in tables.
@@ -183,7 +183,7 @@ class Problem(Benchmark):
         partitioner: Any,
         *,
         inputs: Columns,
-        targets: Mapping[str, Columns],
+        targets: Mapping[str, Columns] | None = None,
         test: Any = None,
         name: str = "custom",
         collate: Collate | None = None,
@@ -226,8 +226,10 @@ def _held_out(clients: Clients, share: float) -> tuple[Clients, Clients | None]:
 
 
 def _columns_of(tasks: Sequence[Task], targets: Any) -> list[Columns]:
-    """The columns of every task's targets, in the order of the tasks."""
+    """The columns of every task's targets, in the order of the tasks; without `targets` those of the tasks' names."""
     names = [task.name for task in tasks]
+    if targets is None:
+        return list(names)
     if not isinstance(targets, Mapping) or set(targets) != set(names):
         found = list(targets) if isinstance(targets, Mapping) else targets
         raise InputError(f"`targets` should name a column for every task, {names}. Found {found!r}.")

@@ -261,7 +261,8 @@ def _caption(
     ]
     first = next(iter(runs.values()))[0]
     lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), first.setting)
-    more = [first.mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
+    mixed = first.mixed if first.by_accuracy else ""  # otherwise the table has neither MeanAcc nor WorstAcc
+    more = [mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
     return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
 
 
