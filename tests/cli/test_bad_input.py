@@ -22,6 +22,7 @@ CASES = {
     "unknown option": (["run", "small.toml", "--round", "3"], "--round"),
     "unknown command": (["ru"], "No such command 'ru'"),
     "unknown column": (["run", "small.toml", "--set", 'federation.strata=["color"]'], "Did you mean 'colour'?"),
+    "values without commas": (["compare", "small.toml", "--methods", "fedhv", "uniform"], "by commas without spaces"),
     "missing setting": (["run"], "Missing argument 'SETTING'"),
     "missing file": (["run", "none.toml"], "none.toml could not be read"),
     "broken file": (["run", "broken.toml"], "broken.toml is not valid TOML"),

@@ -38,7 +38,7 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError:
         sys.exit(2)  # the help has been printed
     except click.ClickException as error:
-        _fail(error.format_message(), 2)
+        _fail(_with_remedy(error.format_message()), 2)
     except OSError as error:
         if error.filename is None:
             raise
@@ -54,6 +54,13 @@ def main() -> None:
         if not said or os.environ.get("FEDHV_TRACEBACK"):
             raise
         _fail(f"{said}. FEDHV_TRACEBACK=1 shows the traceback.", 1)
+
+
+def _with_remedy(message: str) -> str:
+    """A mistake in the words of a command, with what to do where click does not say it."""
+    if "unexpected extra argument" not in message:
+        return message
+    return f"{message}. Separate several values of an option by commas without spaces: --methods fedhv,uniform."
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
