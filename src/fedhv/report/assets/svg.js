@@ -43,7 +43,7 @@ function ticks(low, high, most = 6) {
   return found.length < 2 && high > low ? ticks(low, high, 2 * most) : found; // one number is no scale
 }
 
-// A name in at most so many letters.
+// A name, shortened to a number of letters.
 function short(name, most) {
   return name.length > most ? `${name.slice(0, most - 1)}…` : name;
 }
