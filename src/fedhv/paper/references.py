@@ -50,7 +50,7 @@ def existing(out: Path, under: str) -> Reference | None:
 def has_calibration_of(reference: Reference, setting: Setting) -> bool:
     """Whether a reference has the setting's calibration."""
     asked = rule_asked(setting, setting.calibration.setting or setting.name)
-    return reference.provenance.source == "calibration" and rule_of(reference) == asked
+    return reference.provenance.calibrated and rule_of(reference) == asked
 
 
 def calibrated(out: Path, under: str, choice: Choice, data: str | None, observer: Observer) -> Reference:

@@ -74,7 +74,7 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
     yield Cell(f"({', '.join(values[:SHOWN] + more)})" if values else "–")
     yield Cell(f"{least:.4f}", value=least)
     yield Cell(f"{floored}/{chances}", value=floored)
-    if reference is not None and reference.provenance.source == "calibration":
+    if reference is not None and reference.provenance.calibrated:
         yield Cell(str(reference.cost.rounds), value=reference.cost.rounds)
         yield Cell(f"{reference.provenance.margin:g}", value=reference.provenance.margin)
     else:

@@ -35,6 +35,11 @@ class Provenance:
     """The unit of every task's loss (`scale`); empty where losses are as they are."""
     fedhv: str = __version__
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether a calibration gave the reference; of others only the numbers are known."""
+        return self.source == CALIBRATION
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -76,7 +81,7 @@ class Reference:
 
     def check_units(self, units: Sequence[float]) -> None:
         """Refuse a reference whose calibration had losses in other units. Given numbers are in any units."""
-        if self.provenance.source != CALIBRATION:
+        if not self.provenance.calibrated:
             return
         ours, theirs = (tuple(each) or (1.0,) * len(self.values) for each in (units, self.provenance.units))
         if any(not 1 / ALIKE <= a / b <= ALIKE for a, b in zip(ours, theirs, strict=True)):

@@ -190,7 +190,7 @@ def _shared_reference(
         kept = read_reference(path)
         if given is not None and given.values != kept.values:
             raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
-        if given is None and kept.provenance.source == "calibration":
+        if given is None and kept.provenance.calibrated:
             check_calibration(kept, setting, method, problem, choice, data, folder / CALIBRATION)
         return kept
     if given is None:
