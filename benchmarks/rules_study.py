@@ -56,6 +56,7 @@ from fedhv.runs.record import SUMMARY
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve
 from fedhv.runs.study import StudyFailed, run_study
+from fedhv.runs.tuning import rungs
 from fedhv.runs.variants import Variant
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import FedHVError, InputError, Interrupted
@@ -123,7 +124,7 @@ STEPS = (
 BRIEF = ("record.cohort=false", "record.checkpoints=0", "evaluation.every=100")
 """What the plan changes in every setting: records and evaluations that the tables do not need."""
 TUNE_ROUNDS = 100
-"""The rounds of a trial; all trials of a rule have as many."""
+"""The rounds of a trial, by default all trials' of a rule."""
 STACKED_MS = {
     "multimnist": 6.0, "mnist-fmnist": 8.0, "cifar10-mnist-b": 15.0, "cifar10-mnist-a": 15.0, "celeba5-b": 75.0,
     "digits": 2.0,
@@ -157,7 +158,7 @@ class Clock:
         if work > 0:
             self.measured[setting.name] = seconds / work
 
-    def estimate(self, setting: Setting, runs: int, rounds: int, part: str, out: Path, device: str) -> float | None:
+    def estimate(self, setting: Setting, runs: int, rounds: float, part: str, out: Path, device: str) -> float | None:
         """The seconds of a study."""
         each = self.measured.get(setting.name)
         if each is None and device == "cuda":
@@ -238,7 +239,7 @@ class Call:
                 self._problems[name] = None
         return self._problems[name]
 
-    def _fits(self, setting: Setting, step: Step, name: str, runs: int, rounds: int) -> bool:
+    def _fits(self, setting: Setting, step: Step, name: str, runs: int, rounds: float) -> bool:
         """Print the estimate of a study; whether it is to be made now."""
         seconds = self.clock.estimate(setting, runs, rounds, step.part, self.out, self.arguments.device)
         text = "unknown" if seconds is None else f"about {seconds:.0f} s"
@@ -255,15 +256,20 @@ class Call:
         """The same number of trials for every rule: three times smaller and larger client rates, half and twice the
         server's, and the knob."""
         place, arguments = self.out / setting.name / "tune", self.arguments
-        runs = 0 if (place / "tuned.toml").exists() else TRIALS * len(step.rules) * len(arguments.tune_seeds)
-        rounds = min(TUNE_ROUNDS, setting.training.rounds)
-        if not self._fits(setting, step, str(step), runs, rounds):
+        done = (place / "tuned.toml").exists()
+        rounds = min(arguments.tune_rounds, setting.training.rounds)
+        # Rungs end in an evaluated round, and the first one has as few rounds as the finalists allow.
+        every = rungs(TRIALS, rounds, 1, arguments.tune_finalists)[0][1]
+        each = trial_rounds(rungs(TRIALS, rounds, every, arguments.tune_finalists))
+        runs = 0 if done else len(step.rules) * len(arguments.tune_seeds)
+        if not self._fits(setting, step, str(step), runs * TRIALS, each / TRIALS):
             return
         began, like = time.monotonic(), setting.method("fedhv")
         tune(
-            load_setting(step.setting, [*self.changes, f"evaluation.every={rounds}"]),
+            load_setting(step.setting, [*self.changes, f"evaluation.every={every}"]),
             step.rules,
             TRIALS,
+            finalists=arguments.tune_finalists,
             seeds=arguments.tune_seeds,
             by=arguments.tune_by,
             ranges={"local_lr": _around(like.local_lr, 3.0), "server_lr": _around(like.server_lr, 2.0)},
@@ -331,6 +337,12 @@ class Call:
             reference = find_reference(changed, fedhv, problem, choice=choice, data=arguments.data, observer=self.watch)
             path.parent.mkdir(parents=True, exist_ok=True)
             reference.write(path)
+
+
+def trial_rounds(ladder: Sequence[tuple[int, int]]) -> int:
+    """The rounds that the trials of a method have together: a trial that goes on has those of earlier rungs already."""
+    before = [0, *(rounds for _, rounds in ladder)]
+    return sum(count * (rounds - done) for (count, rounds), done in zip(ladder, before, strict=False))
 
 
 def _around(value: float, factor: float) -> tuple[float, float]:
@@ -412,6 +424,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--tune-seeds", default=[0], type=_numbers)
+    parser.add_argument("--tune-rounds", default=TUNE_ROUNDS, type=int, help="the rounds of the longest trials")
+    parser.add_argument(
+        "--tune-finalists", default=TRIALS, type=int, help="how many trials of a rule have all of these"
+    )
     parser.add_argument("--tune-by", help="the criterion on validation; that of `fedhv tune` by default")
     parser.add_argument("--set", action="append", default=[], help="section.key=value, for all settings")
     parser.add_argument("--budget", type=float, help="seconds; leave out what is estimated to take longer than is left")

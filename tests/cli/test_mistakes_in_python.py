@@ -50,6 +50,14 @@ def own(**changes):
         (lambda: fedhv.tune(quadratic(), trials="9"), r"^`trials` should be at least 1\. Found '9'\.$"),
         (lambda: fedhv.tune(quadratic(), trials=1.5), r"^`trials` should be at least 1\. Found 1\.5\.$"),
         (
+            lambda: fedhv.tune(quadratic(), trials=3, finalists=4),
+            r"^`finalists` should be from 1 to 3, the number of trials\. Found 4\.$",
+        ),
+        (
+            lambda: fedhv.tune(quadratic(), finalists=True),
+            r"^`finalists` should be from 1 to 9, the number of trials\. Found True\.$",
+        ),
+        (
             lambda: fedhv.tune(quadratic(), ranges=[1]),
             r"^`ranges` should be a dict of \(low, high\) by name\. Found \[1",
         ),

@@ -46,6 +46,12 @@ def test_rungs_keep_a_third_for_three_times_as_many_rounds():
     assert rungs(27, 4, 2)[-1][1] == 4  # too few rounds for all rungs
 
 
+def test_finalists_have_all_rounds():
+    assert rungs(9, 90, 5, finalists=3) == [(9, 30), (3, 90)]
+    assert rungs(9, 90, 5, finalists=2) == [(9, 10), (3, 30), (2, 90)]
+    assert rungs(9, 90, 5, finalists=9) == [(9, 90)]
+
+
 def test_a_trial_that_diverged_is_never_the_best():
     trials = [Trial("a", Uniform(), {}, score=float("-inf")), Trial("b", Uniform(), {}, score=1.0)]
     assert best(trials, 1)[0].name == "b"
@@ -91,6 +97,17 @@ def test_tuning_gives_every_method_as_many_trials_and_writes_a_setting(setting_f
     same = tune(str(setting_file), ["uniform", "fedhv", "stch"], 3, rounds=3, out=tmp_path, jobs=1, observer=again)
     assert same.as_dict() == found.as_dict()
     assert not any("Calibrating" in text for text in again.said)
+
+
+def test_the_best_of_the_finalists_after_all_rounds_is_chosen(setting_file, tmp_path):
+    found = tune(
+        str(setting_file), ["uniform"], 3, finalists=2, rounds=3, out=tmp_path, jobs=1, override=["evaluation.every=1"]
+    )
+    assert found.rungs == ((3, 1), (2, 3))
+    ended = {t.name: t.score for t in found.trials if t.rounds == 3}
+    assert len(ended) == 2
+    assert found.best("uniform").name == max(ended, key=lambda name: ended[name])
+    assert "3 × 1 rounds, 2 × 3 rounds" in (tmp_path / "tuned.toml").read_text()
 
 
 def test_trials_are_judged_on_held_out_examples_not_on_the_test_examples(setting_file, tmp_path):

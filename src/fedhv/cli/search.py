@@ -52,6 +52,7 @@ def tune(
     setting: SettingArgument,
     methods: MethodsOption = ALL_METHODS,
     trials: Annotated[int, typer.Option(min=1, help="The trials of each method.")] = 9,
+    finalists: Annotated[int, typer.Option(min=1, help="The trials of each method that have all rounds.")] = 1,
     seeds: Annotated[str, typer.Option(help="Comma-separated; every trial has one run for each.")] = "0",
     by: Annotated[
         str | None, typer.Option(help="mean_accuracy, worst_accuracy, mean_loss, hypervolume or main (metric).")
@@ -82,6 +83,7 @@ def tune(
             resolved,
             names(methods),
             trials,
+            finalists=finalists,
             seeds=numbers("--seeds", seeds),
             by=by,
             validation=validation,

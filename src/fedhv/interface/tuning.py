@@ -31,6 +31,7 @@ def tune(
     methods: Sequence[str | Method] = tuple(METHODS),
     trials: int = 9,
     *,
+    finalists: int = 1,
     seeds: Sequence[int] = (0,),
     by: str | None = None,
     validation: float = 0.2,
@@ -56,6 +57,8 @@ def tune(
     Args:
         methods: Names, "package.module:Class" or `Method`s.
         trials: The trials of each method. The first has the setting's values.
+        finalists: How many trials of each method have all rounds; the best of them is chosen. With 1 the choice is made
+            after a third of the rounds, and rates that are best then can be too large for all.
         seeds: The seeds of every trial; its score is the mean over them.
         by: "mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume" or "main", the mean of the tasks' main
             metrics. By default "main" if a task has a metric, else "mean_accuracy".
@@ -68,6 +71,8 @@ def tune(
     seeds = seeds_of(seeds)
     if not is_whole(trials) or trials < 1:
         raise InputError(f"`trials` should be at least 1. Found {trials!r}.")
+    if not is_whole(finalists) or not 1 <= finalists <= trials:
+        raise InputError(f"`finalists` should be from 1 to {trials}, the number of trials. Found {finalists!r}.")
     changes = changes_of(tune, settings, override)
     original = resolve_setting(what, changes)  # with its own rounds: those of the trials are no part of the result
     share = original.federation.validation or validation
@@ -97,6 +102,7 @@ def tune(
             folder,
             study,
             trials=trials,
+            finalists=finalists,
             by=judged,
             ranges=checked,
             original=original,

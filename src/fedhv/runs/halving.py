@@ -114,6 +114,7 @@ def halve(
     run_study: RunStudy,
     *,
     trials: int,
+    finalists: int,
     by: Criterion,
     ranges: Mapping[str, tuple[float, float]],
     original: Setting,
@@ -121,7 +122,7 @@ def halve(
 ) -> Tuned:
     """Tune methods. `setting` and `problem` evaluate on validation; `original` is the setting for the result."""
     everything = [trials_of(method, trials, own_ranges(ranges, method.label)) for method in methods]
-    ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every))
+    ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every), finalists)
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
     rates = calibrated_with(methods)

@@ -118,17 +118,17 @@ def own_ranges(ranges: Mapping[str, tuple[float, float]], label: str) -> dict[st
     return common | {key.rpartition(".")[2]: ends for key, ends in ranges.items() if key.startswith(f"{label}.")}
 
 
-def rungs(trials: int, rounds: int, every: int) -> list[tuple[int, int]]:
+def rungs(trials: int, rounds: int, every: int, finalists: int = 1) -> list[tuple[int, int]]:
     """(trials, rounds) of every rung: a third of the trials for three times as many rounds, up to all rounds.
 
-    Rungs end in a round that is evaluated.
+    The last rung, of all rounds, has at least `finalists` trials. Rungs end in a round that is evaluated.
     """
-    steps = max(0, math.ceil(math.log(trials, KEPT) - 1e-9))
+    steps = max(0, math.ceil(math.log(trials / finalists, KEPT) - 1e-9))
     found: list[tuple[int, int]] = []
     for rung in range(steps + 1):
         part = rounds / KEPT ** (steps - rung)
         length = min(rounds, max(every, every * math.ceil(part / every - 1e-9)))
-        count = max(1, math.ceil(trials / KEPT**rung - 1e-9))
+        count = max(finalists, math.ceil(trials / KEPT**rung - 1e-9))
         if found and found[-1][1] == length:
             continue  # too few rounds for this number of rungs
         found.append((count, length))
