@@ -115,6 +115,17 @@ def test_changes_that_a_calibration_never_sees_are_not_refused(family, command):
     assert command("run", "one", "--rounds", 1, *frozen, "--out", "r").code == 0
 
 
+def test_held_out_examples_are_held_out_in_a_calibration_under_another_setting(family, command):
+    held = "federation.validation=0.5"
+    assert command("calibrate", "one", "--set", held, "--out", "of-one.toml").code == 0
+    assert command("calibrate", "two", "--set", held, "--out", "of-two.toml").code == 0
+    assert command("calibrate", "two", "--out", "of-all.toml").code == 0
+    of_one, of_two, of_all = (read_reference(Path(f"of-{name}.toml")).values for name in ("one", "two", "all"))
+    assert of_one == of_two != of_all
+    assert command("tune", "one", "--methods", "fedhv", "--trials", 2, "--rounds", 1, "--out", "t").code == 0
+    assert Path("t/tuned.toml").exists()
+
+
 def test_a_setting_calibrated_under_itself_takes_its_changes(family, command):
     changed = ["--set", "calibration.setting=two", "--set", "federation.participants=2"]
     assert command("calibrate", "two", *changed, "--out", "a.toml").code == 0

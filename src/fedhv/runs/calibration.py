@@ -63,12 +63,16 @@ def find_reference(
 
 
 def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
-    """The setting and the problem of a calibration: the setting's own, or those that it names."""
+    """The setting and the problem of a calibration: the setting's own, or those that it names.
+
+    Examples that the setting's clients hold out for validation are held out there too.
+    """
     other = setting.calibration.setting
     if other is None or other == setting.name:
         return (setting, problem) if problem is not None else resolve(setting, data=data)
     _refuse_ignored_changes(setting)
-    under, examples = resolve(other, data=data)
+    share = setting.federation.validation
+    under, examples = resolve(other, [f"federation.validation={share}"] if share else [], data=data)
     if problem is not None:
         names, found = ([task.name for task in each.tasks] for each in (problem, examples))
         if names != found:
@@ -83,8 +87,10 @@ def _refuse_ignored_changes(setting: Setting) -> None:
     shipped, other = as_shipped(setting.name), setting.calibration.setting
     if shipped is None or shipped.calibration.setting != other:
         return  # a user's setting, or a chosen `calibration.setting`, is the user's decision
-    rounds = shipped.training.rounds  # a calibration has its own rounds
-    if (setting.federation, replace(setting.training, rounds=rounds)) != (shipped.federation, shipped.training):
+    # A calibration has its own rounds, and holds out the setting's share of examples.
+    federation = replace(setting.federation, validation=shipped.federation.validation)
+    training = replace(setting.training, rounds=shipped.training.rounds)
+    if (federation, training) != (shipped.federation, shipped.training):
         raise InputError(
             f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would have "
             f"no effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
