@@ -116,11 +116,33 @@ def two_cores(monkeypatch):
     monkeypatch.setattr("fedhv.engines.kernels.ahead.usable_cores", lambda: 2)
 
 
-def test_a_signal_ends_preparations(tmp_path, two_cores):
+def test_a_signal_ends_preparations(tmp_path, two_cores, monkeypatch):
     """On a GPU signals wait for the round to end, but not for a compilation."""
+    monkeypatch.setattr(ahead, "LEAVING", HANG)
     kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(2)]
     with pytest.raises(KeyboardInterrupt):
         compile_all(kernels, stopping=lambda: all(kernel.file.exists() and kernel.compiled_by for kernel in kernels))
+    for kernel in kernels:
+        (process,) = kernel.compiled_by
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_a_signal_does_not_wait_until_killed_processes_have_gone(tmp_path, two_cores, monkeypatch):
+    gone, ended = threading.Event(), ahead._ended
+
+    def ended_late(process, options=0):
+        return ended(process, options) if options else gone.wait(HANG) and ended(process)
+
+    monkeypatch.setattr(ahead, "_ended", ended_late)
+    monkeypatch.setattr(ahead, "LEAVING", 0.1)
+    others = threading.enumerate()
+    kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(kernels, stopping=lambda: all(kernel.file.exists() and kernel.compiled_by for kernel in kernels))
+    (waiting,) = set(threading.enumerate()) - set(others)
+    gone.set()
+    waiting.join(HANG)
     for kernel in kernels:
         (process,) = kernel.compiled_by
         with pytest.raises(ProcessLookupError):
@@ -236,6 +258,7 @@ def test_where_the_system_removes_ended_processes_kernels_are_compiled_too(tmp_p
 
 def test_processes_that_are_deadlocked_leave_their_kernels_to_this_process(tmp_path, two_cores, monkeypatch):
     monkeypatch.setattr(ahead, "SILENT", 0.5)
+    monkeypatch.setattr(ahead, "LEAVING", HANG)
     kernels = [Kernel(tmp_path, number, elsewhere=lambda: time.sleep(600)) for number in range(3)]
     compile_all(kernels)
     assert all(kernel.compiled_by[-1] == os.getpid() for kernel in kernels)

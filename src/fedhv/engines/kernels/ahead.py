@@ -28,6 +28,9 @@ SILENT = 120.0
 A process has the locks of the one that it was forked from, and may wait for one that a thread held.
 """
 
+LEAVING = 1.0
+"""Seconds to wait for killed processes to go. Later ones are collected by a thread."""
+
 MOST = 16
 """The largest number of kernels that are compiled at the same time."""
 
@@ -96,8 +99,10 @@ def _in_processes(kernels: Sequence[Compilable], count: int, stopping: Callable[
         for process in running:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        for process in running:  # all at once: a large process takes a while to end
-            _ended(process)
+        # They end at once and together. A large process on a busy GPU takes seconds to go; nobody waits for that.
+        leaving = threading.Thread(target=lambda: [_ended(process) for process in running], daemon=True)
+        leaving.start()
+        leaving.join(LEAVING)
 
 
 def _ended(process: int, options: int = 0) -> bool:
