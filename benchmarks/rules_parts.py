@@ -6,6 +6,7 @@
 - fixed: nine fixed weights, the front that a rule has to go beyond
 - knobs: every rule over seven values of its knob
 - average: constant weights equal to the time average of FedHV's
+- averages: constant weights equal to the time average of every other rule's
 - margins: FedHV with other margins, and without calibration, r = log C + δ
 - calibrations: FedHV with references from other calibration seeds
 - fresh: FedHV with weights from this round's reports instead of the last round's
@@ -17,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ GROUPS = {
     "all": LOSS_ONLY,
     "leading": LEADING,
     "others": tuple(rule for rule in LOSS_ONLY if rule not in LEADING),
+    "adaptive": tuple(rule for rule in LOSS_ONLY if rule not in ("uniform", "fixed", "normalised", "fedhv")),
     "updates": tuple(rule for rule in GRADIENTS if rule != "fedcmoo"),
 }
 """Rules by name; "updates" are those on task updates: a round of FedCMOO takes five to ten times as long on a GPU."""
@@ -63,8 +65,8 @@ CALIBRATION_SEEDS = (1, 2, 3, 4)
 PARTITIONS = (11, 12, 13, 14)
 POINTS, KNOB_POINTS, TRIALS = 9, 7, 9
 PARTS = (
-    "rules", "fixed", "average", "margins", "fresh", "knobs", "calibrations", "partitions", "gradients", "tune",
-    "tuned",
+    "rules", "fixed", "average", "averages", "margins", "fresh", "knobs", "calibrations", "partitions", "gradients",
+    "tune", "tuned",
 )  # fmt: skip
 WAITING = {
     "average": 1, "margins": len(MARGINS) + len(UNCALIBRATED), "fresh": 1, "calibrations": len(CALIBRATION_SEEDS),
@@ -130,11 +132,10 @@ def parts(
             chosen = [_front(rule, KNOBS[rule].key, setting, tasks) for rule in rules if rule in KNOBS]
             return [Part(place, (), tuple(variant for each in chosen for variant in each.variants))]
         case "average":
-            weights = average_weights(plain, seeds)
-            if weights is None:
-                return []
-            fixed = dataclasses.replace(_rated(Fixed(), setting), preferences=weights)
-            return [Part(place, (), (Variant("average", fixed),))]
+            return _averages({"average": FedHV.name}, setting, place, plain, seeds)
+        case "averages":
+            adaptive = [rule for rule in GROUPS["adaptive"] if rule in rules]
+            return _averages({average_label(rule): rule for rule in adaptive}, setting, place, plain, seeds)
         case "margins" | "fresh" | "calibrations":
             reference = reference_of(plain)
             variants = () if reference is None else tuple(_references(name, setting, reference, out))
@@ -190,9 +191,28 @@ def reference_of(rules: Path) -> Reference | None:
     return read_reference(path) if path.exists() else None
 
 
-def average_weights(rules: Path, seeds: Sequence[int]) -> tuple[float, ...] | None:
-    """The mean of FedHV's weights over rounds and seeds."""
-    folders = [rules / f"fedhv-seed{seed}" for seed in seeds]
+def average_label(rule: str) -> str:
+    """What the constant weights equal to a rule's average are called."""
+    return f"average-{rule}"
+
+
+def _averages(
+    wanted: Mapping[str, str], setting: Setting, place: Path, rules: Path, seeds: Sequence[int]
+) -> list[Part]:
+    """Constant weights, by label, equal to the averages of rules whose runs are finished."""
+    found = {label: average_weights(rules, rule, seeds) for label, rule in wanted.items()}
+    constant = _rated(Fixed(), setting)
+    variants = [
+        Variant(label, dataclasses.replace(constant, preferences=weights))
+        for label, weights in found.items()
+        if weights
+    ]
+    return [Part(place, (), tuple(variants))] if variants else []
+
+
+def average_weights(rules: Path, rule: str, seeds: Sequence[int]) -> tuple[float, ...] | None:
+    """The mean of a rule's weights over rounds and seeds."""
+    folders = [rules / f"{rule}-seed{seed}" for seed in seeds]
     if not all((folder / SUMMARY).exists() for folder in folders):
         return None
     rows = [each.weights for folder in folders for each in read_run(folder).rounds]

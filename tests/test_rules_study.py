@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -47,12 +48,13 @@ def test_every_part_without_results_of_another_can_be_made(script, tmp_path):
         counts[part] = sum(len(each.variants) for each in script.parts(part, setting, tmp_path, [0], 2))
     assert counts == {"rules": 13, "fixed": 9, "knobs": 8 * 7, "partitions": 4 * 6}
     assert script.parts("average", setting, tmp_path, [0], 2) == []
+    assert script.parts("averages", setting, tmp_path, [0], 2) == []
     assert script.parts("margins", setting, tmp_path, [0], 2) == []
 
 
 def test_constant_weights_are_the_time_average_of_fedhvs(script, setting_file, tmp_path):
     fedhv.run(str(setting_file), "fedhv", rounds=3, out=tmp_path / "fedhv-seed0", reference=[2.0, 9.0], quiet=True)
-    weights = script.average_weights(tmp_path, [0])
+    weights = script.average_weights(tmp_path, "fedhv", [0])
     rounds = fedhv.read_run(tmp_path / "fedhv-seed0").rounds
     assert weights == pytest.approx([sum(each.weights[i] for each in rounds) / 3 for i in range(2)], abs=1e-6)
 
@@ -104,7 +106,8 @@ def small_study(module, tmp_path_factory):
         command += ["--set", change]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "TRIALS", 2)
-        patch.setattr(sys, "argv", [*command, "--rules", "fixed,fedhv", "--parts", "rules,tune,average,margins"])
+        parts = ["--parts", "rules,tune,average,averages,margins"]
+        patch.setattr(sys, "argv", [*command, "--rules", "fixed,fedhv,stch", *parts])
         study.main()
     return place
 
@@ -121,6 +124,7 @@ def test_the_study_is_resumed_archived_and_shown(module, small_study, capsys):
     assert "### rules, against equal weights at FedHV's rates (fixed)" in text
     assert "| margin-3.0 |" in text
     assert "### Values found by tuning" in text
+    assert re.search(r"\| stch \| [+−-].*\| 0\.\d\d, 0\.\d\d \| 2 \|", text)
     before = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("summary.json"))
     capsys.readouterr()
     arguments = ["rules_study.py", "run", "digits", "--seeds", "0,1", "--out", str(out), "--dry-run", "--device", "cpu"]
