@@ -453,6 +453,17 @@ def test_a_run_that_ends_leaves_a_line_and_no_bar():
     assert [line.split(" ━")[0].strip() for line in seen(file).splitlines()[-2:]] == ["1 of 3 runs", "uniform seed 0"]
 
 
+def test_a_study_that_goes_on_with_fewer_runs_shows_only_these():
+    """As in `fedhv tune`, where a run that diverged leaves the next rung."""
+    bars, file = bars_at(200)
+    bars.runs([("a seed 0", 1, 2, None), ("b seed 0", 1, 2, None)])
+    bars.runs([("a seed 0", 2, 6, None)])
+    bars.stop()
+    last = [line.split(" ━")[0].strip() for line in seen(file).splitlines()[-2:]]
+    assert last == ["0 of 1 runs", "a seed 0"]
+    assert "2/6" in seen(file).splitlines()[-2]
+
+
 def test_a_study_that_is_only_read_shows_no_bars():
     bars, file = bars_at(120)
     for _ in range(40):

@@ -16,6 +16,7 @@ from fedhv.runs.resolve import resolve
 from fedhv.runs.study import run_study
 from fedhv.runs.tuning import Trial, best, criterion, halton, rungs, trials_of
 from fedhv.runs.variants import Variant
+from fedhv.simulation.observer import Observer
 
 
 def test_haltons_sequence_is_van_der_corputs_in_base_two():
@@ -108,6 +109,35 @@ def test_the_best_of_the_finalists_after_all_rounds_is_chosen(setting_file, tmp_
     assert len(ended) == 2
     assert found.best("uniform").name == max(ended, key=lambda name: ended[name])
     assert "3 × 1 rounds, 2 × 3 rounds" in (tmp_path / "tuned.toml").read_text()
+
+
+class Bars(Observer):
+    """Keeps how far runs are, and the rounds of their bars."""
+
+    def __init__(self):
+        self.states, self.started = [], []
+
+    def start(self, label, rounds, done=0):
+        self.started.append((label, done, rounds))
+
+    def runs(self, states):
+        self.states.append({state.label: (state.done, state.rounds) for state in states})
+
+
+@pytest.mark.parametrize(("engine", "jobs"), [("stacked", None), ("sequential", 1)])
+def test_progress_counts_the_rounds_of_a_rung_and_names_every_trial(setting_file, tmp_path, engine, jobs):
+    def tuned():
+        bars, arguments = Bars(), {"out": tmp_path, "engine": engine, "jobs": jobs, "override": ["evaluation.every=1"]}
+        tune(str(setting_file), ["uniform"], 3, rounds=3, observer=bars, **arguments)
+        return bars
+
+    bars, trials = tuned(), [f"uniform-{i} seed 0" for i in range(3)]
+    if engine == "stacked":
+        assert dict.fromkeys(trials, (1, 1)) in bars.states
+    else:
+        assert bars.started[:3] == [(trial, 0, 1) for trial in trials]
+    assert bars.started[-1][1:] == (1, 3)
+    assert tuned().started == []
 
 
 def test_trials_are_judged_on_held_out_examples_not_on_the_test_examples(setting_file, tmp_path):

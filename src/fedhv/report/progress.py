@@ -76,12 +76,13 @@ class RunBars(Observer):
             return
         for label, _, rounds, last in states:
             if self._ended is not None and label in ended - self._ended:
-                self._remove(label)
                 self.message(_line(f"{label}: {rounds} rounds done", last))
         self._ended = ended
         active = [state for state in states if 0 < state[1] < state[2]]
         shown = active[: max(1, self._console.height - OTHER_LINES)]
         hidden = f"{len(active) - len(shown)} more active" if len(active) > len(shown) else ""
+        for label in self._bars.keys() - {state[0] for state in shown}:  # it has ended, or failed
+            self._open().remove_task(self._bars.pop(label))
         self._sum_up(len(ended), states, hidden)
         for label, done, rounds, last in shown:
             text = "" if last is None or last.evaluation is None else self._text(_accuracy(last.evaluation), last)
@@ -96,7 +97,7 @@ class RunBars(Observer):
         name = f"{ended} of {len(states)} runs"
         if self._overall is None:
             self._overall = progress.add_task(name, total=rounds, completed=done, text=hidden)
-        progress.update(self._overall, description=name, completed=done, text=hidden)
+        progress.update(self._overall, description=name, total=rounds, completed=done, text=hidden)
 
     def _text(self, accuracy: str, round: Round) -> str:
         """What is beside a bar: as much as the terminal has space for."""
@@ -104,10 +105,6 @@ class RunBars(Observer):
             return ""
         weights = f"  w {_weights(round.weights)}" if self._console.width >= WIDE else ""
         return f"{accuracy}{weights}{incidents(round)}"
-
-    def _remove(self, label: str) -> None:
-        if self._progress is not None and label in self._bars:
-            self._progress.remove_task(self._bars.pop(label))
 
     def _open(self) -> bars.Progress:
         if self._progress is None:

@@ -96,6 +96,12 @@ class Execution:
         """Whether no round follows: all are played, or the run was stopped."""
         return self.done >= self.job.plan.rounds or bool(self.stopped) or self.selection.exhausted
 
+    @property
+    def last(self) -> int:
+        """The last round to be played now: T, or the round after which the run pauses."""
+        rounds = self.job.plan.rounds
+        return rounds if self._until is None else min(self._until, rounds)
+
     def stop(self) -> None:
         """End the run after the last recorded round."""
         self.stopped = "observer"

@@ -109,5 +109,5 @@ def _progress_together(executions: Sequence[Execution], known: dict[int, Progres
 
 
 def _progress_of(execution: Execution) -> Progress:
-    rounds = execution.done if execution.ended else execution.job.plan.rounds  # it may have stopped early
-    return Progress(execution.job.label, execution.done, rounds, execution.history.last_evaluated)
+    rounds = execution.done if execution.ended else execution.last  # it may have stopped early
+    return Progress(execution.job.label, min(execution.done, rounds), rounds, execution.history.last_evaluated)

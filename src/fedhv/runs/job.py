@@ -41,7 +41,8 @@ class Job:
         choice: The engine.
         folder: The run's folder; nothing is written without one.
         reference: The method's reference with its origin and cost.
-        purpose: The name in progress and errors, instead of the method's.
+        purpose: What the run is for, if it is not the method's own; its name in progress and errors.
+        name: The variant's in a study that has the method several times; its name in progress and errors.
         part: What makes the run part of a baseline, for its configuration: the task or the client.
         among: The clients that take part, by number; None for all.
         judged: The tasks, by number, that count for divergence and for the choice of a model; None for all.
@@ -55,6 +56,7 @@ class Job:
     folder: Path | None = None
     reference: Reference | None = None
     purpose: str = ""
+    name: str = ""
     part: str = ""
     among: tuple[int, ...] | None = None
     judged: tuple[int, ...] | None = None
@@ -98,7 +100,7 @@ class Job:
     @property
     def label(self) -> str:
         """The label in progress."""
-        return f"{self.purpose or self.method.label} seed {self.seed}"
+        return f"{self.purpose or self.name or self.method.label} seed {self.seed}"
 
     def config(self) -> dict[str, Any]:
         """`config.toml`: the setting with this method only; the reference has its own file."""

@@ -226,7 +226,7 @@ def _ended(folder: Path) -> Run:
 def _progress(each: StudyRun | BaselineRun, history: Following | FollowingParts) -> Progress:
     """How far a run is, read off its history: no channel between processes is needed."""
     history.news()
-    rounds = each.setting.training.rounds
+    rounds = min(each.setting.training.rounds, each.until or each.setting.training.rounds)
     if each.setting.evaluation.patience and (each.folder / SUMMARY).exists():
         rounds = history.count  # it may have stopped early
-    return Progress(each.label, history.count, rounds, history.last_evaluated)
+    return Progress(each.label, min(history.count, rounds), rounds, history.last_evaluated)

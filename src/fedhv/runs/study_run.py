@@ -45,7 +45,9 @@ class StudyRun:
 
     def job(self, problem: Problem) -> Job:
         """The job that this run is."""
-        job = Job(self.setting, problem, self.method, self.seed, self.choice, self.folder, self.reference)
+        job = Job(
+            self.setting, problem, self.method, self.seed, self.choice, self.folder, self.reference, name=self.name
+        )
         job.open(resume=True)
         return job
 

@@ -70,8 +70,9 @@ def _executed(
             executions = [
                 stack.enter_context(Execution(job, engine, observer, together=len(jobs), until=until)) for job in jobs
             ]
-        if len(jobs) == 1:
-            observer.start(jobs[0].label, jobs[0].plan.rounds, executions[0].done)
+        paused = until is not None and executions[0].done >= until
+        if len(jobs) == 1 and not paused:
+            observer.start(jobs[0].label, executions[0].last, executions[0].done)
             stack.callback(observer.stop)
         try:
             with deferred_signals(not engine.interruptible, PATIENCE) as signals:
