@@ -28,6 +28,7 @@ LOCAL = (
     LocalTraining(steps=4, batch_size=8, learning_rate=0.1),
     LocalTraining(steps=3, batch_size=8, learning_rate=0.05, momentum=0.9),
     LocalTraining(steps=1, batch_size=16, learning_rate=0.1, sampling="replacement"),
+    LocalTraining(epochs=2, batch_size=8, learning_rate=0.1),
 )
 
 
@@ -67,12 +68,16 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-@pytest.mark.parametrize("local", LOCAL, ids=lambda local: f"K{local.steps}-mu{local.momentum}-{local.sampling}")
+@pytest.mark.parametrize(
+    "local", LOCAL, ids=lambda local: f"K{local.epochs or local.steps}-mu{local.momentum}-{local.sampling}"
+)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.label}-{getattr(method, 'report', '')}")
 def test_a_stack_moves_as_a_loop_does(problem, method, local):
     plan = Plan(rounds=3, participants=4, local=local)
     loop = list(simulate(Sequential(problem), method, plan))
-    stack = list(simulate(Stacked(problem), method, plan))
+    engine = Stacked(problem)
+    stack = list(simulate(engine, method, plan))
+    assert engine.obstacle is None, "computed one after the other, as the loop is"
     for one, other in zip(loop, stack, strict=True):
         assert relative(other.state.model, one.state.model) < 1e-5
         assert other.weights == pytest.approx(one.weights, abs=1e-5)

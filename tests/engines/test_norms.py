@@ -56,7 +56,9 @@ def problem(norm: str, model=Normalised) -> Problem:
 
 def played(engine, method, norm, plan=PLAN):
     with ENGINES[engine](problem(norm)) as place:
-        return list(simulate(place, method, plan)), place.client.network
+        rounds = list(simulate(place, method, plan))
+        assert getattr(place, "obstacle", None) is None, "the stack was given up"
+        return rounds, place.client.network
 
 
 def made(seed=PLAN.seed) -> nn.Module:
@@ -179,10 +181,12 @@ def test_every_method_is_the_same_on_every_engine(name, norm):
                 torch.testing.assert_close(value, three.kept[k][key], rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("sampling", ["epochs", "replacement"])
 @pytest.mark.parametrize("name", ["fsmgda", "fedhv"])
-def test_clients_that_make_different_numbers_of_steps_and_keep_their_optimiser_are_stacked_too(name):
+def test_clients_that_make_different_numbers_of_steps_and_keep_their_optimiser_are_stacked_too(name, sampling):
     # Not Adam: a bias before BatchNorm has a gradient of zero, and Adam steps along the rounding of it.
     local = LocalTraining(batch_size=6, epochs=1, momentum=0.5, nesterov=True, weight_decay=0.01, keep_state=True)
+    local = replace(local, sampling=sampling)
     for norm in ("average", "local"):
         plan = replace(PLAN, local=local)
         one, three = (played(engine, METHODS[name], norm, plan)[0][-1] for engine in ("sequential", "stacked"))

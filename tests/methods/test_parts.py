@@ -19,6 +19,7 @@ from fedhv.methods.reports import reported_losses
 from fedhv.problem.parameters import Layout
 from fedhv.protocol.cohort import Cohort
 from fedhv.protocol.requests import TrainReplies
+from fedhv.runs.sections import ServerSettings
 
 COHORT = Cohort([0, 1, 2], round=0, seed=0, local=LocalTraining())
 START = State(torch.zeros(4), torch.tensor([0.5, 0.5]))
@@ -77,6 +78,16 @@ def test_any_rule_has_a_cap_and_smoothing():
     assert both.weights.dtype == torch.float32
     with pytest.raises(InputError, match=r"Method 'proportional': `weight_cap` should be at least 1/m = 0\.5"):
         Proportional(weight_cap=0.3).check(2)
+
+
+def test_the_weight_of_a_single_task_is_one_under_a_cap():
+    """The profile "hardened" caps weights at 0.8 whatever the number of tasks."""
+    capped = ServerSettings(profile="hardened").hardened(Proportional())
+    assert capped.weight_cap == 0.8
+    capped.check(1)
+    one = State(torch.zeros(3), torch.ones(1))
+    replies = TrainReplies(COHORT, Layout.of(Point(1), 1), torch.ones(3), torch.tensor([[2.0], [3.0]]))
+    assert play(capped, replies, state=one).weights.tolist() == [1.0]
 
 
 def test_a_rule_without_a_reference_has_no_watch():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import Point
 
-from fedhv import FSMGDA, InputError, LocalTraining, run
+from fedhv import FSMGDA, FedHVError, InputError, LocalTraining, run
 from fedhv.methods import drive, make_method, torchjd_classes
 from fedhv.methods.minnorm import min_norm_weights
 from fedhv.methods.preferences import with_preferences
@@ -140,6 +140,13 @@ def test_a_gram_matrix_that_says_nothing_keeps_the_weights():
     before = np.array([0.3, 0.7])
     for gram in ([[0.0, 0.0], [0.0, 0.0]], [[np.nan, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, -1.0]]):
         assert method.descend_weights(np.array(gram), before).tolist() == [0.3, 0.7]
+
+
+def test_a_weighting_that_needs_more_tasks_than_a_cohort_has_stops_the_run_in_one_line():
+    """Three tasks, as many as the rule needs; the cohort has labels of two."""
+    terms = replace(updates(GRADIENTS), shares=torch.tensor([[1.0, 1.0, 0.0]]))
+    with pytest.raises(FedHVError, match=r"TorchJD failed: .*at least 3 rows[^\n]*$"):
+        make("torchjd:KrumWeighting")._weights(np.diag([4.0, 1.0, 0.0]), terms, np.full(3, 1 / 3))
 
 
 def test_their_mgda_weighting_by_hand():

@@ -68,9 +68,12 @@ class StackInputs:
             shares[j, :size] = 1 / size
         key = keys(Purpose.DROPOUT, list(own), len(index))
         inputs = {"index": index[:, which], "shares": shares[which], "key": key[:, which]}
-        effects = [_padded(effect, b) for _, effect in draws if effect is not None]
-        if effects:
-            inputs["effects"] = np.stack(effects, axis=1)[:, which]
+        effects = [effect for _, effect in draws if effect is not None]
+        if effects:  # a client with fewer steps or examples than others has zeros behind its own
+            whole = np.zeros((len(index), len(own), b, *effects[0].shape[2:]), effects[0].dtype)
+            for j, effect in enumerate(effects):
+                whole[: len(effect), j, : effect.shape[1]] = effect
+            inputs["effects"] = whole[:, which]
         return {name: self._here(each) for name, each in inputs.items()}
 
     def prefetch(self, stack: Sequence[Trajectory], shape: StackShape, size: int) -> None:

@@ -46,7 +46,7 @@ class Trajectory:
     def of(cls, work: Descend | Gradient, me: Member) -> Trajectory:
         """What a client's script waits for."""
         # BatchNorm's statistics are those of the whole minibatch: what pads it would count.
-        b = min(me.local.batch_size, me.examples) if any(me.layout.statistics) else 0
+        b = me.local.minibatch_of(me.examples) if any(me.layout.statistics) else 0
         if isinstance(work, Gradient):
             at, w = me.own(work.at), me.scaled(work.weights)
             return cls(me.cohort, me.client, at, w, work.part, single=True, batch_size=b)

@@ -23,7 +23,7 @@ class ReportingMethod(Method):
         report: B_rep, the minibatches that a report uses, or "all".
         aggregate: The aggregation of reports: "mean" (the paper), "median" or "trimmed" (mean).
         trim: The fraction of reports that a trimmed mean cuts at each end.
-        weight_cap: The largest weight, from 1/m to 1.
+        weight_cap: The largest weight, from 1/m to 1. The weight of a single task is 1 whatever the cap.
         smoothing: β in [0, 1): the new weights are (1 − β) times those from the reports plus β times the old ones.
     """
 
@@ -44,7 +44,7 @@ class ReportingMethod(Method):
 
     def check(self, tasks: int) -> None:
         """Reject a cap below 1/m: capped weights could not sum to one."""
-        if self.weight_cap is not None and self.weight_cap * tasks < 1 - 1e-12:
+        if self.weight_cap is not None and tasks > 1 and self.weight_cap * tasks < 1 - 1e-12:
             raise InputError(
                 f"Method '{self.label}': `weight_cap` should be at least 1/m = {1 / tasks:.4g}. "
                 f"Found {self.weight_cap}."
@@ -53,7 +53,8 @@ class ReportingMethod(Method):
     def conversation(self, state: State) -> Conversation:
         """The round, wrapped in its parts."""
         conversation = robust(remembered(self.guarded_round(state), state), self.aggregate, self.trim)
-        return bounded(conversation, state.weights, self.weight_cap, self.smoothing)
+        cap = self.weight_cap if len(state.weights) > 1 else None  # the profile "hardened" has one for any problem
+        return bounded(conversation, state.weights, cap, self.smoothing)
 
     def guarded_round(self, state: State) -> Conversation:
         """The round, wrapped in the parts that need its replies and may restart it."""

@@ -146,7 +146,8 @@ class OnGram(OnMatrix, FedCMOO):
         G = _semidefinite(gram)
         if G is None:
             return w
-        found = np.maximum(self.make(torch.arange(len(w)))(torch.from_numpy(G)).numpy(), 0)
+        with _named():
+            found = np.maximum(self.make(torch.arange(len(w)))(torch.from_numpy(G)).numpy(), 0)
         return np.asarray(found / found.sum()) if 0 < found.sum() < np.inf else w
 
 
@@ -165,7 +166,7 @@ class OnReports(TorchJDRule, LossRule):
     def weigh(self, losses: Tensor, state: State) -> tuple[Tensor, RuleMemory]:
         """The gradient of the scalarizer."""
         f = losses.clamp(min=SMALLEST).requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), _named():
             (w,) = torch.autograd.grad(self.make(torch.arange(len(f)))(f), f)
         size = w.abs().sum()
         return (w / size if 0 < size < float("inf") else self.shares(len(f))), {}
@@ -180,13 +181,19 @@ def _weighs(rule: Any) -> bool:
 
 @contextmanager
 def _seeded(cohort: Cohort) -> Iterator[None]:
-    """Seed torch from the run's stream of this round, and turn a rule's exception into an error of the run."""
+    """Seed torch from the run's stream of this round."""
+    with _named(f" in round {cohort.round + 1}"), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cohort.torch_seed(Purpose.METHOD))
+        yield
+
+
+@contextmanager
+def _named(where: str = "") -> Iterator[None]:
+    """Turn a rule's exception into an error of the run, such as that of a rule that needs more tasks than there are."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(cohort.torch_seed(Purpose.METHOD))
-            yield
+        yield
     except (ValueError, RuntimeError) as error:
-        raise FedHVError(f"TorchJD failed in round {cohort.round + 1}: {' '.join(str(error).split())}") from error
+        raise FedHVError(f"TorchJD failed{where}: {' '.join(str(error).split())}") from error
 
 
 def _with_shared(vector: Tensor, shared: Tensor, layout: Layout) -> Tensor:

@@ -86,9 +86,9 @@ def sample_cohort(
 def minibatches(rng: np.random.Generator, n: int, local: LocalTraining, steps: int | None = None) -> np.ndarray:
     """The positions, from 0 to n − 1, of the examples in each minibatch, shape (steps, b). In epochs b is at most n."""
     steps = local.steps_of(n) if steps is None else steps
+    b = local.minibatch_of(n)
     if local.sampling == "replacement":
-        return rng.integers(n, size=(steps, local.batch_size))
-    b = min(local.batch_size, n)
+        return rng.integers(n, size=(steps, b))
     per_epoch = n // b
     epochs = -(-steps // per_epoch)
     orders = [rng.permutation(n)[: per_epoch * b] for _ in range(epochs)]

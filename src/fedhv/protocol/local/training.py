@@ -91,3 +91,7 @@ class LocalTraining:
         if self.epochs is None:
             return self.steps
         return self.epochs * max(1, examples // min(self.batch_size, examples))
+
+    def minibatch_of(self, examples: int) -> int:
+        """The size of the minibatches of a client with this many examples."""
+        return self.batch_size if self.sampling == "replacement" else min(self.batch_size, examples)
