@@ -90,7 +90,10 @@ def family(tmp_path, monkeypatch):
     monkeypatch.setattr("fedhv.runs.config.shipped_settings", lambda: shipped)
 
 
-@pytest.mark.parametrize("change", ["federation.participants=2", "training.local_steps=1"])
+@pytest.mark.parametrize(
+    "change",
+    ["federation.participants=2", "training.local_steps=1", "server.optimiser.kind=adam", "faults.false_report=0.5"],
+)
 def test_changes_that_would_not_reach_the_calibration_are_refused(change, family, command):
     done = command("calibrate", "one", "--set", change)
     assert (done.code, done.err.count("\n")) == (2, 1)

@@ -21,6 +21,7 @@ from fedhv.simulation.divergence import exploded
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.record import Round
 from fedhv.support.errors import Diverged, InputError
+from fedhv.support.wording import joined
 
 
 def find_reference(
@@ -90,10 +91,13 @@ def _refuse_ignored_changes(setting: Setting) -> None:
     # A calibration has its own rounds, and holds out the setting's share of examples.
     federation = replace(setting.federation, validation=shipped.federation.validation)
     training = replace(setting.training, rounds=shipped.training.rounds)
-    if (federation, training) != (shipped.federation, shipped.training):
+    there = {"federation": federation, "training": training, "server": setting.server, "faults": setting.faults}
+    changed = ["`benchmark`"] if setting.benchmark != shipped.benchmark else []
+    changed += [f"[{name}]" for name, table in there.items() if table != getattr(shipped, name)]
+    if changed:
         raise InputError(
-            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would have "
-            f"no effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
+            f"'{setting.name}' is calibrated under '{other}', where its changed {joined(changed)} would have no "
+            f"effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
             "reference with --reference."
         )
 
