@@ -299,4 +299,6 @@ def megabytes(count: float) -> str:
 
 def _seeds(summaries: Sequence[Summary]) -> str:
     seeds = list(dict.fromkeys(summary.seed for summary in summaries))
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {summaries[0].rounds} rounds"
+    rounds = sorted({summary.rounds for summary in summaries})  # several where runs end early
+    span = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {span} rounds"
