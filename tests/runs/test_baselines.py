@@ -157,6 +157,14 @@ def test_a_study_has_baselines_as_runs(tmp_path):
         _ = runs[-2].state_dict
 
 
+def test_baselines_go_beside_methods_that_follow_preferences(tmp_path):
+    preferences = ["preferences.kind=1", "preferences.stay=3"]
+    options = {"baselines": BASELINES, "out": tmp_path, "engine": "sequential"}
+    runs = fedhv.compare(problem(), ["power"], [0], override=[*CHANGES, *preferences], **options)
+    assert [run.method for run in runs] == ["power", *BASELINES]
+    assert runs[1].tasks == baseline("single-task").tasks
+
+
 def test_stacked_baselines_are_those_of_the_sequential_engine(tmp_path):
     here, there = (study(tmp_path / name, engine=name, device="cpu") for name in ("sequential", "stacked"))
     for a, b in zip(here, there, strict=True):

@@ -114,8 +114,10 @@ def run_study(
         calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
     if fresh:
         stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
-        remove_runs([*stale, *(folder / CALIBRATION).glob("*")])
-        (folder / REFERENCE).unlink(missing_ok=True)
+        shared = whose is not None  # else other runs of the folder keep their reference
+        remove_runs([*stale, *((folder / CALIBRATION).glob("*") if shared else [])])
+        if shared:
+            (folder / REFERENCE).unlink(missing_ok=True)
     for place, method, seed in places:
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     for each in compared:
