@@ -211,6 +211,22 @@ def test_baselines_choose_their_models_on_validation_too(tmp_path):
     assert pool.selection.over_clients == ()
 
 
+def test_a_pool_says_which_round_it_kept(tmp_path):
+    still = ["baselines.pooled.local_lr=1e-30", "baselines.single-task.local_lr=1e-30"]  # all rounds are equal
+    changes = ["federation.validation=0.3", "evaluation.keep=best", "evaluation.patience=1", *still]
+    *_, single, pool = fedhv.compare(
+        problem(),
+        ["uniform"],
+        [0],
+        baselines=["single-task", "pooled"],
+        override=[*CHANGES, *changes],
+        engine="sequential",
+    )
+    assert (pool.selection.round, pool.selection.stopped, pool.summary.rounds) == (1, "patience", 2)
+    assert pool.selection.score is not None
+    assert single.selection.round == 1
+
+
 def test_a_client_alone_may_hold_out_too_little_for_a_metric():
     changes = ["federation.validation=0.05", "evaluation.keep=best"]
     runs = fedhv.compare(problem(), [fedhv.Uniform()], [0], baselines=["local"], override=[*CHANGES, *changes[:1]])
