@@ -129,6 +129,15 @@ def test_held_out_examples_are_held_out_in_a_calibration_under_another_setting(f
     assert Path("t/tuned.toml").exists()
 
 
+def test_a_warm_start_is_one_in_a_calibration_under_another_setting_too(family, command):
+    assert command("run", "one", "--method", "uniform", "--rounds", 2, "--out", "trained").code == 0
+    for name, init in (("one", "trained"), ("two", "trained"), ("two", None)):
+        options = ["--rounds", 1, *(["--init", init] if init else [])]
+        assert command("run", name, *options, "--out", f"{name}-{init}").code == 0
+    found = [read_reference(Path(at, "reference.toml")).values for at in ("one-trained", "two-trained", "two-None")]
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_setting_calibrated_under_itself_takes_its_changes(family, command):
     changed = ["--set", "calibration.setting=two", "--set", "federation.participants=2"]
     assert command("calibrate", "two", *changed, "--out", "a.toml").code == 0

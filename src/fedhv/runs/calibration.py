@@ -11,6 +11,7 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method, Uniform
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
+from fedhv.problem.warm_start import WarmStart
 from fedhv.protocol.scales import loss_units
 from fedhv.runs.config import Setting, as_shipped, override_setting
 from fedhv.runs.folder import check_folder
@@ -66,14 +67,16 @@ def find_reference(
 def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
     """The setting and the problem of a calibration: the setting's own, or those that it names.
 
-    Examples that the setting's clients hold out for validation are held out there too.
+    Examples that the setting's clients hold out for validation are held out there too, and a model that starts from
+    given parameters starts from them there.
     """
     other = setting.calibration.setting
     if other is None or other == setting.name:
         return (setting, problem) if problem is not None else resolve(setting, data=data)
     _refuse_ignored_changes(setting)
     share = setting.federation.validation
-    under, examples = resolve(other, [f"federation.validation={share}"] if share else [], data=data)
+    init = problem.model.state if problem is not None and isinstance(problem.model, WarmStart) else None
+    under, examples = resolve(other, [f"federation.validation={share}"] if share else [], data=data, init=init)
     if problem is not None:
         names, found = ([task.name for task in each.tasks] for each in (problem, examples))
         if names != found:
