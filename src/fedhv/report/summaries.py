@@ -260,7 +260,7 @@ def _caption(
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
     first = next(iter(runs.values()))[0]
-    lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), first.setting)
+    lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), rates, first.setting)
     mixed = first.mixed if first.by_accuracy else ""  # otherwise the table has neither MeanAcc nor WorstAcc
     more = [mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
     return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
