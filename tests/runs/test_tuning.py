@@ -218,3 +218,10 @@ def test_a_tuning_leaves_out_nothing_of_an_earlier_one_in_its_folder(setting_fil
     assert tune(str(setting_file), ["stch", "uniform"], 2, **once).methods == ["stch", "uniform"]
     with pytest.raises(InputError, match=r"has stch-1, uniform-1, which"):
         tune(str(setting_file), ["stch", "uniform"], 1, **once)
+
+
+def test_where_only_the_last_round_is_evaluated_all_trials_have_all_rounds(setting_file):
+    once = ["evaluation.every=0"]
+    found = tune(str(setting_file), ["uniform"], 3, rounds=3, override=once, ranges={"local_lr": (1e29, 1e30)}, jobs=1)
+    assert found.rungs == ((3, 3),)
+    assert [trial.score == -float("inf") for trial in found.trials] == [False, True, True]

@@ -124,7 +124,8 @@ def halve(
     everything = [trials_of(method, trials, own_ranges(ranges, method.label)) for method in methods]
     names = {trial.name for own in everything for trial in own}
     check_includes(folder / TRIALS, _before(folder), names, "Tune these methods too, with at least as many trials")
-    ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every), finalists)
+    last = setting.training.rounds
+    ladder = rungs(trials, last, setting.evaluation.every or last, finalists)  # rungs end in evaluated rounds
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
     rates = calibrated_with(methods)
