@@ -29,6 +29,15 @@ def test_a_method_without_tuned_rates_is_named(tmp_path):
     assert study_sentence(other) == ""  # nothing is known of a setting of one's own
 
 
+def test_rates_that_were_given_or_that_a_setting_has_for_a_baseline_are_not_called_untuned(tmp_path):
+    """`fedhv tune` writes a setting of the same name, with rates for methods that the shipped one has none for."""
+    write_study(tmp_path / "s", ["fedhv"], parameters=TUNED, setting="digits")
+    write_study(tmp_path / "s", ["stch"], parameters={"server_lr": 0.95, "local_lr": 0.31}, setting="digits")
+    assert "tuned rates" not in study_sentence(read_study([tmp_path / "s"]))
+    write_study(tmp_path / "star", ["fedhv", "single-task"], parameters=TUNED, setting="star")
+    assert "tuned rates" not in study_sentence(read_study([tmp_path / "star"]))
+
+
 def test_settings_are_named_where_there_are_several(tmp_path):
     for setting, rates in (("digits", OTHER), ("other", TUNED)):
         write_study(tmp_path / setting, ["fedhv"], parameters=TUNED, setting=setting)

@@ -11,6 +11,7 @@ from mixed import CHANGES, mixed
 
 import fedhv
 from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.report.payload import payload
 from fedhv.report.relative import changes, delta_m, mean_ranks, worst_change
 from fedhv.report.study import read_study
 from fedhv.report.summaries import summary_table
@@ -120,3 +121,25 @@ def test_one_runs_table_shows_directions_and_clients(study):
 def test_progress_names_the_metric(study):
     assert study[0].summary.brief.startswith("kind roc_auc 0.")
     assert "stay rmse" in repr(study[0])
+
+
+def test_final_numbers_are_those_of_the_kept_model_on_all_held_out_examples(tmp_path):
+    """Here rounds and final numbers have the same examples, and the kept model is not the last one."""
+    held = [*CHANGES, "evaluation.keep=best", "evaluation.on=validation"]
+    loud = fedhv.Uniform(local_lr=0.8)
+    runs = fedhv.compare(mixed(metrics=False), [loud], [1], rounds=8, override=held, out=tmp_path, engine="sequential")
+    (run,) = runs
+    assert run.rounds[-1].evaluation.mean_accuracy != run.mean_accuracy
+    found = {table.name: table for table in tables(read_study([tmp_path]))}
+    assert run.mean_accuracy in [cell.number for cell in found["main"].rows[0]]
+    said = "Scores are those on the examples that clients hold out, not on the test examples."
+    assert said in found["main"].caption
+    assert payload(read_study([tmp_path]))["settings"][0]["rates"].endswith(said)
+
+
+def test_a_table_over_rounds_says_which_examples_they_are_evaluated_on(tmp_path):
+    fedhv.compare(mixed(metrics=False), ["uniform"], [1], rounds=1, override=CHANGES, out=tmp_path, engine="sequential")
+    found = {table.name: table.caption for table in tables(read_study([tmp_path]))}
+    assert "Rounds are evaluated on the examples that clients hold out; the kept models" in found["last-ten"]
+    assert "Rounds are evaluated" not in found["main"]
+    assert "Rounds are evaluated" in payload(read_study([tmp_path]))["settings"][0]["rates"]

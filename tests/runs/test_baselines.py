@@ -157,6 +157,14 @@ def test_a_study_has_baselines_as_runs(tmp_path):
         _ = runs[-2].state_dict
 
 
+def test_baselines_go_beside_methods_that_follow_preferences(tmp_path):
+    preferences = ["preferences.kind=1", "preferences.stay=3"]
+    options = {"baselines": BASELINES, "out": tmp_path, "engine": "sequential"}
+    runs = fedhv.compare(problem(), ["power"], [0], override=[*CHANGES, *preferences], **options)
+    assert [run.method for run in runs] == ["power", *BASELINES]
+    assert runs[1].tasks == baseline("single-task").tasks
+
+
 def test_stacked_baselines_are_those_of_the_sequential_engine(tmp_path):
     here, there = (study(tmp_path / name, engine=name, device="cpu") for name in ("sequential", "stacked"))
     for a, b in zip(here, there, strict=True):
@@ -201,6 +209,22 @@ def test_baselines_choose_their_models_on_validation_too(tmp_path):
     assert [each.task for each in part.selection.over_clients] == ["kind"], "the client has no label of the other task"
     assert {round.evaluation is None for round in part.rounds} == {False}
     assert pool.selection.over_clients == ()
+
+
+def test_a_pool_says_which_round_it_kept(tmp_path):
+    still = ["baselines.pooled.local_lr=1e-30", "baselines.single-task.local_lr=1e-30"]  # all rounds are equal
+    changes = ["federation.validation=0.3", "evaluation.keep=best", "evaluation.patience=1", *still]
+    *_, single, pool = fedhv.compare(
+        problem(),
+        ["uniform"],
+        [0],
+        baselines=["single-task", "pooled"],
+        override=[*CHANGES, *changes],
+        engine="sequential",
+    )
+    assert (pool.selection.round, pool.selection.stopped, pool.summary.rounds) == (1, "patience", 2)
+    assert pool.selection.score is not None
+    assert single.selection.round == 1
 
 
 def test_a_client_alone_may_hold_out_too_little_for_a_metric():

@@ -90,7 +90,10 @@ def family(tmp_path, monkeypatch):
     monkeypatch.setattr("fedhv.runs.config.shipped_settings", lambda: shipped)
 
 
-@pytest.mark.parametrize("change", ["federation.participants=2", "training.local_steps=1"])
+@pytest.mark.parametrize(
+    "change",
+    ["federation.participants=2", "training.local_steps=1", "server.optimiser.kind=adam", "faults.false_report=0.5"],
+)
 def test_changes_that_would_not_reach_the_calibration_are_refused(change, family, command):
     done = command("calibrate", "one", "--set", change)
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -124,6 +127,15 @@ def test_held_out_examples_are_held_out_in_a_calibration_under_another_setting(f
     assert of_one == of_two != of_all
     assert command("tune", "one", "--methods", "fedhv", "--trials", 2, "--rounds", 1, "--out", "t").code == 0
     assert Path("t/tuned.toml").exists()
+
+
+def test_a_warm_start_is_one_in_a_calibration_under_another_setting_too(family, command):
+    assert command("run", "one", "--method", "uniform", "--rounds", 2, "--out", "trained").code == 0
+    for name, init in (("one", "trained"), ("two", "trained"), ("two", None)):
+        options = ["--rounds", 1, *(["--init", init] if init else [])]
+        assert command("run", name, *options, "--out", f"{name}-{init}").code == 0
+    found = [read_reference(Path(at, "reference.toml")).values for at in ("one-trained", "two-trained", "two-None")]
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_setting_calibrated_under_itself_takes_its_changes(family, command):

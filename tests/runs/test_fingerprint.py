@@ -94,6 +94,15 @@ def test_compare_refuses_too_and_fresh_runs_anew(tmp_path):
     assert again[0].summary.mean_loss != first[0].summary.mean_loss
 
 
+def test_fresh_keeps_the_reference_of_a_study_where_its_methods_need_none(tmp_path):
+    problem = everything_random()
+    options = {"out": tmp_path, **ROUNDS}
+    fedhv.compare(problem, ["fedhv", "uniform"], [0], reference=[99.0] * len(problem.tasks), **options)
+    fedhv.compare(problem, ["uniform"], [0], fresh=True, **options)
+    for run in fedhv.compare(problem, ["fedhv"], [0, 1], **options):
+        assert run.reference.values == (99.0,) * len(problem.tasks)
+
+
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 

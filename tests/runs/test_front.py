@@ -227,3 +227,30 @@ def test_points_that_diverge_are_left_out_and_named(setting_file, tmp_path):
     assert told["diverged"] == [{"label": "fixed (local_lr)", "over": "local_lr", "value": 1e30, "seeds": [0, 1]}]
     with pytest.raises(FedHVError, match=r"At every point of the front a run diverged: .*local_lr 1e\+29"):
         front(str(setting_file), ["fixed@local_lr"], 2, seeds=[0], ranges={"local_lr": (1e29, 1e30)}, rounds=1, jobs=1)
+
+
+def test_a_reference_that_no_method_takes_is_refused(setting_file):
+    pytest.importorskip("moocore")
+    with pytest.raises(InputError, match=r"^Method 'fixed' takes no reference\. Leave out --reference\.$"):
+        front(str(setting_file), ["fixed"], 2, seeds=[0], rounds=1, reference=[9.0, 9.0])
+
+
+def test_the_rounds_of_a_front_are_those_that_were_asked_for(setting_file, tmp_path):
+    pytest.importorskip("moocore")
+    still = ["federation.validation=0.3", "evaluation.every=1", "evaluation.patience=1"]
+    found = front(
+        str(setting_file), ["fixed@local_lr"], 2, seeds=[0], ranges={"local_lr": (1e-9, 2e-9)}, rounds=5, out=tmp_path,
+        override=still, jobs=1, quiet=True,
+    )  # fmt: skip
+    assert {read_run(tmp_path / point.run).summary.rounds for point in found.methods[0].points} == {2}
+    assert json.loads((tmp_path / "front.json").read_text())["rounds"] == 5
+
+
+def test_a_front_leaves_out_no_point_of_an_earlier_one_in_its_folder(setting_file, tmp_path):
+    """A report would compare the points that the file no longer names."""
+    pytest.importorskip("moocore")
+    once = {"seeds": [0], "rounds": 1, "out": tmp_path, "jobs": 1, "quiet": True}
+    front(str(setting_file), ["stch@mu"], 2, beside=["uniform"], **once)
+    with pytest.raises(InputError, match=r"front\.json has stch-mu-0, stch-mu-1, which would be left out\. Show these"):
+        front(str(setting_file), ["fixed"], 2, **once)
+    assert len(front(str(setting_file), ["fixed", "stch@mu"], 2, **once).methods) == 2

@@ -115,3 +115,9 @@ def test_the_command_prints_no_table_that_pools_rates(command, setting_file):
     done = command(*arguments, "--local-lr", "1e30,1e31")
     assert (done.code, done.out) == (1, "")
     assert "a run of uniform diverged" in done.err
+
+
+def test_a_choice_on_the_held_out_examples_that_are_shown_says_so(setting_file):
+    held = ["federation.validation=0.3", "evaluation.on=validation"]
+    found = compare(str(setting_file), ["uniform"], [0], local_lrs=[0.1, 0.2], override=held, **HOW)
+    assert "chosen on the examples that clients hold out, which makes their scores here optimistic" in found.how

@@ -218,3 +218,11 @@ def test_tasks_without_metrics_are_judged_by_accuracy():
     assert {each.score for each in run.selection.over_clients} == {"accuracy"}
     assert "metric" not in run.history[-1]["validation"]["clients"]
     assert math.isfinite(run.selection.score)
+
+
+def test_the_choice_is_recorded_where_rounds_are_evaluated_on_all_held_out_examples():
+    run = play([*BEST, "evaluation.on=validation", "evaluation.patience=3"], rounds=20)
+    found = scores(run)
+    assert (run.selection.keep, run.selection.round) == ("best", 1 + found.index(max(found)))
+    assert run.selection.stopped == "patience"
+    assert run.tasks == run.rounds[run.selection.round - 1].evaluation.tasks

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -212,7 +213,7 @@ def test_a_calibration_under_an_unknown_setting_leaves_nothing_behind(play, sett
 
 def test_a_reference_that_no_method_takes_is_refused(setting_file, tmp_path):
     with pytest.raises(InputError, match="takes a reference"):
-        compare(str(setting_file), ["uniform"], [0], out=tmp_path / "s", reference=[2.0, 2.0])
+        compare(str(setting_file), ["uniform", "stch"], [0], out=tmp_path / "s", reference=[2.0, 2.0])
     with pytest.raises(InputError, match="'uniform' takes no reference"):
         run(str(setting_file), "uniform", out=tmp_path / "r", reference=[2.0, 2.0])
     assert not (tmp_path / "s").exists()
@@ -274,6 +275,11 @@ def test_a_comparison_shows_mean_and_sample_deviation_with_the_best_bold():
     assert "\x1b[1m0.600 ± 0.141\x1b[0m" in styled  # the lowest loss is the best
     assert "\x1b[4m" not in styled  # nothing is level with the best
     assert "\x1b[1m82.00" not in styled
+
+
+def test_a_comparison_of_runs_that_end_early_names_the_fewest_and_the_most_rounds():
+    summaries = [summary("a", 0, 80.0, 1.0), replace(summary("a", 1, 84.0, 1.2), rounds=7)]
+    assert "seeds 0, 1, 3 to 7 rounds" in printed(comparison_table(summaries, 160)).export_text()
 
 
 def test_a_tie_has_no_best_and_says_who_is_level():

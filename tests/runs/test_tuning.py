@@ -9,11 +9,13 @@ from observers import Watch
 
 from fedhv import InputError, Uniform, load_setting, run, tune
 from fedhv.methods.knobs import KNOBS
+from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.rules.moving import MovingFedHV
 from fedhv.protocol.evaluation import Evaluation, TaskScore
+from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.record import read_run
 from fedhv.runs.resolve import resolve
-from fedhv.runs.study import run_study
+from fedhv.runs.study import StudyFailed, run_study
 from fedhv.runs.tuning import Trial, best, criterion, halton, rungs, trials_of
 from fedhv.runs.variants import Variant
 from fedhv.simulation.observer import Observer
@@ -199,3 +201,57 @@ def test_a_study_does_not_mix_up_two_variants_of_one_name(setting_file, tmp_path
     setting, problem = resolve(str(setting_file))
     with pytest.raises(InputError, match="name every variant"):
         run_study(setting, problem, [Variant("a", Uniform())] * 2, [0], tmp_path, jobs=1, observer=Watch())
+
+
+def test_a_trial_that_ends_early_by_patience_counts_with_the_model_that_it_keeps(setting_file, tmp_path):
+    patient = ["evaluation.every=1", "evaluation.patience=1", "evaluation.keep=best"]
+    rates = {"local_lr": (1e-9, 2e-9)}  # scores stay as they are: every trial ends after the second evaluation
+    still = [*patient, "methods.uniform.local_lr=1e-9"]
+    found = tune(str(setting_file), ["uniform"], 3, rounds=9, ranges=rates, override=still, out=tmp_path, jobs=1)
+    best = read_run(tmp_path / found.best("uniform").name / "uniform-seed0")
+    assert best.summary.rounds == 2
+    assert best.summary.selection.stopped == "patience"
+    assert found.best("uniform").score == best.summary.mean_accuracy == best.rounds[0].evaluation.mean_accuracy
+
+
+class Unlucky(Uniform):
+    name = "unlucky"
+
+    def round(self, state):
+        raise TooFewReplies("a client is missing")
+
+
+class Watchful(Uniform):
+    name = "watchful"
+
+    def round(self, state):
+        if self.local_lr != 0.1:
+            raise ReferenceBreached("the slack is too small.")
+        return (yield from super().round(state))
+
+
+def test_a_trial_that_fails_for_another_reason_than_its_values_ends_the_tuning(setting_file):
+    with pytest.raises(StudyFailed, match="a client is missing"):
+        tune(str(setting_file), [Unlucky(server_lr=1.0, local_lr=0.1)], 2, rounds=1, jobs=1)
+    other = {"local_lr": (1.0, 2.0)}
+    found = tune(str(setting_file), [Watchful(server_lr=1.0, local_lr=0.1)], 2, rounds=1, ranges=other, jobs=1)
+    assert [trial.score == -float("inf") for trial in found.trials] == [False, True]
+
+
+def test_a_tuning_leaves_out_nothing_of_an_earlier_one_in_its_folder(setting_file, tmp_path):
+    once = {"rounds": 1, "out": tmp_path, "jobs": 1}
+    tune(str(setting_file), ["uniform"], 1, **once)
+    kept = (tmp_path / "tuned.toml").read_text()
+    with pytest.raises(InputError, match=r"tune\.json has uniform-0, which would be left out\. Tune these methods too"):
+        tune(str(setting_file), ["stch"], 1, **once)
+    assert (tmp_path / "tuned.toml").read_text() == kept
+    assert tune(str(setting_file), ["stch", "uniform"], 2, **once).methods == ["stch", "uniform"]
+    with pytest.raises(InputError, match=r"has stch-1, uniform-1, which"):
+        tune(str(setting_file), ["stch", "uniform"], 1, **once)
+
+
+def test_where_only_the_last_round_is_evaluated_all_trials_have_all_rounds(setting_file):
+    once = ["evaluation.every=0"]
+    found = tune(str(setting_file), ["uniform"], 3, rounds=3, override=once, ranges={"local_lr": (1e29, 1e30)}, jobs=1)
+    assert found.rungs == ((3, 3),)
+    assert [trial.score == -float("inf") for trial in found.trials] == [False, True, True]

@@ -21,6 +21,7 @@ from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, LocalTraining
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.requests import Train
+from fedhv.runs.checkpoint import read_checkpoint
 from fedhv.theory import StepSizes, ideal_weights
 from fedhv.theory.diagnosis import Examiner, diagnose
 from fedhv.theory.diagnosis.verdict import verdict
@@ -236,6 +237,39 @@ def test_without_a_checkpoint_the_final_model_is_measured(folder, original):
     assert diagnose(folder).models[-1].losses == diagnose(original).models[-1].losses
 
 
+def test_without_a_checkpoint_the_weights_after_the_run_are_not_known(folder):
+    (folder / "checkpoint.safetensors").unlink()
+    (folder / "checkpoint-previous.safetensors").unlink()
+    newest = diagnose(folder).models[-1]
+    assert (newest.round, newest.staleness) == (ROUNDS, None)
+
+
+def test_the_final_model_is_that_of_the_round_that_was_kept(setting_file, tmp_path):
+    kept = ["federation.validation=0.3", "evaluation.keep=best", "evaluation.every=1"]
+    run = fedhv.run(
+        str(setting_file), fedhv.FedHV(local_lr=1e-9), rounds=ROUNDS, out=tmp_path / "run", reference=REFERENCE,
+        override=kept, seed=3,
+    )  # fmt: skip
+    assert run.selection.round == 1, "of equal rounds the first is kept"
+    for checkpoint in (tmp_path / "run").glob("checkpoint*"):
+        checkpoint.unlink()
+    assert diagnose(tmp_path / "run").models[-1].round == run.selection.round
+
+
+def test_weights_are_compared_with_those_of_the_runs_preferences(setting_file, tmp_path):
+    """The first round has equal weights; the later ones are 1 : 9 times those of the slacks."""
+    wishes = fedhv.FedHV(preferences=(1.0, 9.0), weight_cap=0.95, aggregate="median")
+    fedhv.run(str(setting_file), wishes, rounds=ROUNDS, out=tmp_path / "run", reference=REFERENCE)
+    found = diagnose(tmp_path / "run")
+    newest = found.models[-1]
+    exact = np.array([1.0, 9.0]) / np.array(newest.slack)
+    weights = read_checkpoint(tmp_path / "run" / "checkpoint.safetensors", found.run.start).state.weights.numpy()
+    assert newest.staleness == pytest.approx(np.abs(weights - exact / exact.sum()).sum(), abs=1e-5)
+    assert newest.staleness < 0.1
+    for said in ("follows preferences (1, 9)", "bounds its weights (weight_cap = 0.95)", "has their median one"):
+        assert any(said in note for note in found.notes)
+
+
 # --- what cannot be diagnosed ---------------------------------------------------------------------------------
 
 
@@ -286,6 +320,12 @@ def test_a_uniform_run_has_no_reports(tmp_path, setting_file):
     fedhv.run(str(setting_file), "uniform", rounds=1, out=tmp_path / "u")
     with pytest.raises(InputError, match=r"\(uniform\) has no report in round 1 .* Only FedHV's rounds"):
         diagnose(tmp_path / "u")
+
+
+def test_a_baseline_is_no_run_of_fedhv(setting_file, tmp_path):
+    fedhv.compare(str(setting_file), ["uniform"], [0], rounds=2, baselines=["pooled"], out=tmp_path, jobs=1)
+    with pytest.raises(InputError, match=r"\(pooled\) has no report in round 1 .* Only FedHV's rounds"):
+        diagnose(tmp_path / "pooled-seed0")
 
 
 def test_wrong_choices_are_named(original, command):

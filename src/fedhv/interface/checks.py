@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedhv.methods import Method
+from fedhv.methods.base import takes_reference
 from fedhv.runs.config import as_overrides
+from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import check_override
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import as_seed
@@ -40,6 +42,13 @@ def check_applied(changes: Iterable[str], methods: Iterable[str | Method]) -> No
                     f"`{path}` would be ignored: the method is given as an object. Write "
                     f"{type(method).__name__}({key}=…), or name the method '{method.label}'."
                 )
+
+
+def check_reference_taken(given: Reference | None, methods: Sequence[Method]) -> None:
+    """Raise an error for a reference that none of the methods would use."""
+    if given is not None and not any(map(takes_reference, methods)):
+        found = "None of the methods takes a" if len(methods) > 1 else f"Method '{methods[0].label}' takes no"
+        raise InputError(f"{found} reference. Leave out --reference.")
 
 
 def check_list(name: str, values: object) -> None:

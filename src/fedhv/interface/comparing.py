@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedhv.engines.trial_run import check_model
-from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
+from fedhv.interface.checks import (
+    changes_of,
+    check_applied,
+    check_distinct,
+    check_list,
+    check_reference_taken,
+    seeds_of,
+)
 from fedhv.interface.documented import shares_arguments
 from fedhv.interface.single import run
 from fedhv.interface.surroundings import study_folder, warn_of_scales, watched, with_problem
 from fedhv.methods import METHODS, Method
-from fedhv.methods.base import takes_reference
 from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.runs.back import check_resume_from
@@ -24,12 +30,10 @@ from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.executors import check_executor
 from fedhv.runs.rates import Choice, at_rates, best_rates
 from fedhv.runs.rates_file import write_rates
-from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.study import StudyFailed, run_study
+from fedhv.runs.study import run_study, without_diverged
 from fedhv.simulation.observer import Observer
-from fedhv.support.errors import InputError
 
 
 @shares_arguments(run)
@@ -111,8 +115,7 @@ def compare(
     check_baselines(baselines)
     check_model(problem)  # bad input is found before anything is written
     given = resolve_reference(reference, setting, problem)
-    if given is not None and not any(takes_reference(method) for method in chosen):
-        raise InputError("None of the methods takes a reference. Leave out --reference.")
+    check_reference_taken(given, chosen)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         warn_of_scales(problem, given, None if observer is None else watch)
         study = partial(
@@ -137,7 +140,10 @@ def compare(
             baselines=baselines,
             observer=watch,
         )
-        best = Choice(tuple(study()), "", {}) if local_lrs is None else _at_best_rates(study, chosen, local_lrs, seeds)
+        if local_lrs is None:
+            best = Choice(tuple(study()), "", {})
+        else:  # a rate with which a run diverges is one that is not chosen
+            best = best_rates(without_diverged(study), chosen, local_lrs, seeds)
         if best.rates and out:
             write_rates(folder, best.rates)
         runs = [with_problem(run, what) for run in best.runs]
@@ -147,16 +153,3 @@ def compare(
         for each in result:
             each.summary.warn()
     return result
-
-
-def _at_best_rates(
-    study: Callable[[], list[Run]], methods: Sequence[Method], rates: Sequence[float], seeds: Sequence[int]
-) -> Choice:
-    """The runs at each method's best rate. A rate with which a run diverges is one that is not chosen."""
-    try:
-        runs = study()
-    except StudyFailed as failed:
-        if not failed.diverged:
-            raise
-        runs = failed.runs
-    return best_rates(runs, methods, rates, seeds)

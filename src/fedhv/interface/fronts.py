@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedhv.engines.trial_run import check_model
-from fedhv.interface.checks import changes_of, check_applied, check_distinct, check_list, seeds_of
+from fedhv.interface.checks import (
+    changes_of,
+    check_applied,
+    check_distinct,
+    check_list,
+    check_reference_taken,
+    seeds_of,
+)
 from fedhv.interface.comparing import compare
 from fedhv.interface.documented import shares_arguments
 from fedhv.interface.surroundings import study_folder, watched
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
+from fedhv.report.choices import point_folders
 from fedhv.report.front import Front
+from fedhv.report.front_files import JSON as FRONT
 from fedhv.report.front_points import make_front, moocore
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import SEEDS
 from fedhv.runs.fronts import beside as one_point
 from fedhv.runs.fronts import check_front_ranges, check_points, front_of, whole_points
-from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
-from fedhv.runs.study import StudyFailed, run_study
+from fedhv.runs.study import run_study, without_diverged
 from fedhv.runs.tuning import own_ranges
+from fedhv.runs.variants import check_includes
 from fedhv.simulation.observer import Observer
 
 
@@ -84,8 +93,11 @@ def front(
     check_applied(changes, [*methods, *beside])
     check_distinct("methods", [each.label for each in found])
     given = resolve_reference(reference, setting, problem)
+    check_reference_taken(given, [each.method for each in found])
     check_model(problem)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
+        names = {variant.name for each in found for variant in each.variants}
+        check_includes(folder / FRONT, _before(folder), names, "Show these points too")
         study = partial(
             run_study,
             setting,
@@ -102,7 +114,7 @@ def front(
             data=data,
             observer=watch,
         )
-        runs = _finished(study)
+        runs = without_diverged(study)
         kept, diverged = whole_points(found, seeds, {run.folder for run in runs}, folder)
         for lost in diverged:
             watch.message(f"{lost}: left out of the front.")
@@ -115,14 +127,12 @@ def front(
         return result if out else replace(result, folder=None)
 
 
-def _finished(study: Callable[[], list[Run]]) -> list[Run]:
-    """The runs of the study without those that diverged."""
+def _before(folder: Path) -> list[str]:
+    """The points of an earlier front in the folder."""
     try:
-        return study()
-    except StudyFailed as failed:
-        if not failed.diverged:
-            raise
-        return failed.runs
+        return list(point_folders(folder / FRONT))
+    except (OSError, ValueError):
+        return []  # it is written anew
 
 
 def _has_matplotlib() -> bool:

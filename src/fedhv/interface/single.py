@@ -8,10 +8,10 @@ from typing import Any
 
 from fedhv.engines import Choice, choose_engine
 from fedhv.engines.trial_run import check_model
-from fedhv.interface.checks import changes_of, check_applied
+from fedhv.interface.checks import changes_of, check_applied, check_reference_taken
 from fedhv.interface.surroundings import warn_of_scales, watched, with_problem
 from fedhv.methods import Method
-from fedhv.methods.base import needs_reference, takes_reference
+from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.runs.back import check_resume_from, take_all_back
 from fedhv.runs.calibration import calibrated_under
@@ -23,7 +23,6 @@ from fedhv.runs.record import Run
 from fedhv.runs.reference import Reference
 from fedhv.runs.resolve import resolve, resolve_reference
 from fedhv.simulation.observer import Observer
-from fedhv.support.errors import InputError
 from fedhv.support.numbers import as_seed
 
 
@@ -82,8 +81,7 @@ def run(
     chosen = setting.chosen(method)
     check_applied(changes, [method])
     given = resolve_reference(reference, setting, problem)
-    if given is not None and not takes_reference(chosen):
-        raise InputError(f"Method '{chosen.label}' takes no reference. Leave out --reference.")
+    check_reference_taken(given, [chosen])
     check_model(problem)
     if isinstance(engine, Choice):
         choice = engine

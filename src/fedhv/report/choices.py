@@ -74,7 +74,12 @@ def _trials(path: Path) -> Iterator[tuple[str, Role]]:
 
 
 def _points(path: Path) -> Iterator[tuple[str, Role]]:
+    return ((name, Role("point")) for name in point_folders(path))
+
+
+def point_folders(path: Path) -> Iterator[str]:
+    """The folders of the points of a front, from its file; those of methods beside it are left out."""
     for method in Fields(read_object(path)).objects("methods"):
         if "over" in method:
             for point in method.objects("points"):
-                yield point.text("run").partition("/")[0], Role("point")
+                yield point.text("run").partition("/")[0]

@@ -51,9 +51,14 @@ class ReportMetric:
         return Column(self.heading, self.group, self.higher)
 
 
-def comparison(study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric]) -> Table:
-    """Methods compared by some metrics: like the paper's main table for several settings, a list for one."""
-    caption = caption_of(what, study, _units(study), _unfinished(study))
+def comparison(
+    study: StudyData, name: str, title: str, what: str, metrics: Sequence[ReportMetric], more: str = ""
+) -> Table:
+    """Methods compared by some metrics: like the paper's main table for several settings, a list for one.
+
+    `more` is a sentence for the caption.
+    """
+    caption = caption_of(what, study, more, _units(study), _unfinished(study))
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
@@ -94,12 +99,12 @@ def row_of(by_label: Mapping[str, Group], labels: Sequence[str], metric: ReportM
 
 
 def final(metric: str) -> RunValue:
-    """The evaluation of the kept model: the last one, or the test of a run whose rounds are judged on validation."""
+    """The evaluation of the kept model, or the last one of a run that has not finished."""
 
     def of(run: RunData) -> float | None:
         if run.evaluations.lacks(metric):
             return None
-        tested = evaluation_of(run) if selection_of(run) is not None else None
+        tested = run.summary
         if tested is None:
             return float(run.evaluations.values(metric)[-1])
         kind, _, task = metric.partition(".")
@@ -148,8 +153,36 @@ def ranking_rule(groups: Iterable[Group]) -> str:
 def caption_of(what: str, study: StudyData, *more: str) -> str:
     """The caption of a table that compares methods: its numbers, its ranking and the learning rates."""
     groups = compared(study)
-    said = (f"{what}, {spread_of(groups)}.", ranking_rule(groups), *more, mixed_sentence(study), study_sentence(study))
+    said = (
+        f"{what}, {spread_of(groups)}.",
+        ranking_rule(groups),
+        *more,
+        mixed_sentence(study),
+        held_out_sentence(groups),
+        study_sentence(study),
+    )
     return " ".join(filter(None, said))
+
+
+def held_out_sentence(groups: Iterable[Group]) -> str:
+    """Whose scores are not those of test examples."""
+    runs = [run for group in groups for run in group.counted]
+    held = [run for run in runs if run.record.table("setting", "evaluation").get("on") == "validation"]
+    if not held:
+        return ""
+    whose = "Scores" if len(held) == len(runs) else "Scores of runs with `evaluation.on = 'validation'`"
+    return f"{whose} are those on the examples that clients hold out, not on the test examples."
+
+
+def rounds_sentence(groups: Iterable[Group]) -> str:
+    """That rounds are evaluated on other examples than the kept models of these groups, where they are."""
+    found = (selection_of(run) for group in groups for run in group.counted)
+    if not any(each is not None and each.validation is not None for each in found):
+        return ""
+    return (
+        "Rounds are evaluated on the examples that clients hold out; the kept models of finished runs are tested on "
+        "the test examples, if there are any."
+    )
 
 
 def mixed_sentence(study: StudyData) -> str:

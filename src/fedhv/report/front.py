@@ -104,7 +104,7 @@ class Front:
     Attributes:
         setting: The setting's name.
         tasks: The names of its tasks.
-        rounds: Of every run.
+        rounds: That every run was to have.
         seeds: Of every point.
         reference: The reference of hypervolumes by space: accuracy 0, and r_eval for losses.
         methods: The fronts, then the methods beside them.

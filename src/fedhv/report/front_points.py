@@ -42,7 +42,8 @@ def make_front(
     """The front of finished runs; for every method its runs, in any order. `diverged` are points without runs."""
     mains = tuple(Judged(task.main.name, task.main.higher) for task in found[0][1][0].summary.tasks)
     fronts = [_method_front(each, runs, seeds, loss_reference, folder, mains) for each, runs in found]
-    rounds = found[0][1][0].summary.rounds
+    first = found[0][1][0]
+    rounds = first.planned or first.summary.rounds  # a run may have ended early, by `evaluation.patience`
     made = Front(setting, tuple(tasks), rounds, tuple(seeds), {}, tuple(fronts), folder, mains, tuple(diverged))
     return replace(made, reference={space: {SCORE: 0.0, LOSS: loss_reference}[space] for space in made.spaces})
 

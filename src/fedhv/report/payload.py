@@ -12,6 +12,7 @@ import numpy as np
 from fedhv._version import __version__
 from fedhv.protocol.evaluation import AGGREGATES, MainScore
 from fedhv.report.cells import Table
+from fedhv.report.comparison import held_out_sentence, rounds_sentence
 from fedhv.report.groups import Group, SettingStudy, StudyData
 from fedhv.report.palette import Style, front_styles, spare_styles, styles, task_styles
 from fedhv.report.rates import group_rates, setting_sentence
@@ -70,7 +71,7 @@ def _setting(
         "mains": None if mains is None else [_main(score) for score in mains],
         "highlights": list(highlights(setting)),
         "verdicts": verdicts(setting),
-        "rates": setting_sentence(setting),
+        "rates": " ".join(filter(None, (setting_sentence(setting), _judged_on(setting)))),
         "hyper": [{"key": key, "symbol": factor(key).symbol, "title": factor(key).title} for key in _varied(setting)],
         "labels": _labels(setting),
         "series": [
@@ -101,6 +102,12 @@ def _setting(
         ],
         "tables": [_table(table) for table in tables(replace(study, settings=(setting,)))],
     }
+
+
+def _judged_on(setting: SettingStudy) -> str:
+    """On which examples the page's scores are, where they are not test examples throughout."""
+    shown = [group for group in setting.groups if group.counted]
+    return " ".join(filter(None, (held_out_sentence(shown), rounds_sentence(shown))))
 
 
 def _main(score: MainScore) -> dict[str, Any]:

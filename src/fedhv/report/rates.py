@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedhv.report.groups import Group, SettingStudy, StudyData, setting_title
-from fedhv.report.variants import tuned_methods, value_text
+from fedhv.report.variants import shipped_rates, tuned_methods, value_text
+from fedhv.runs.defaults import BASELINES
 from fedhv.runs.record import Run
 from fedhv.runs.summary import RATES
 from fedhv.support.numbers import is_number
@@ -74,15 +75,22 @@ def _each_rate(rates: Mapping[str, str]) -> str:
     return "; ".join(f"{pair} for {', '.join(of)}" for pair, of in common)
 
 
-def untuned(methods: Mapping[str, str], setting: str) -> list[str]:
+def untuned(methods: Mapping[str, str], rates: Mapping[str, str], setting: str) -> list[str]:
     """The names of methods that a shipped setting has no rates for, beside methods that it has rates for.
+
+    A method that has other rates than those of the setting's methods was given them, perhaps by `fedhv tune`.
 
     Args:
         methods: The method of every name that a table shows.
+        rates: The rates of every name.
         setting: The setting's name.
     """
-    tuned = tuned_methods(setting)
-    found = [name for name, method in methods.items() if method not in tuned]
+    tuned, others = tuned_methods(setting), {pair_text(pair) for pair in shipped_rates(setting)}
+    found = [
+        name
+        for name, method in methods.items()
+        if method not in tuned and (method in BASELINES or rates[name] in others)
+    ]
     return found if tuned and len(found) < len(methods) else []
 
 
@@ -118,8 +126,8 @@ def choices_of(setting: SettingStudy) -> list[str]:
 def _rates_of_setting(setting: SettingStudy, named: bool = False) -> str:
     groups = [group for group in setting.groups if group.counted]
     searched = {group.label for group in groups if group.role.part == "chosen"}
-    lacking = untuned({group.label: group.method for group in groups}, setting.name)
     rates = {group.label: group_rates(group) for group in groups}
+    lacking = untuned({group.label: group.method for group in groups}, rates, setting.name)
     unsearched = [label for label in lacking if label not in searched]
     return rates_sentence(rates, unsearched, setting_title(setting.name) if named else "")
 

@@ -260,7 +260,7 @@ def _caption(
         f"left out because the terminal is narrow: {', '.join(left_out)}" if left_out else "",
     ]
     first = next(iter(runs.values()))[0]
-    lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), first.setting)
+    lacking = [] if searched else untuned(dict(zip(runs, runs, strict=True)), rates, first.setting)
     mixed = first.mixed if first.by_accuracy else ""  # otherwise the table has neither MeanAcc nor WorstAcc
     more = [mixed, _clocks(runs, costs), rates_sentence(rates, lacking), *verdicts(runs)]
     return "\n".join(filter(None, ("; ".join(filter(None, said)), *more)))
@@ -299,4 +299,6 @@ def megabytes(count: float) -> str:
 
 def _seeds(summaries: Sequence[Summary]) -> str:
     seeds = list(dict.fromkeys(summary.seed for summary in summaries))
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {summaries[0].rounds} rounds"
+    rounds = sorted({summary.rounds for summary in summaries})  # several where runs end early
+    span = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {span} rounds"

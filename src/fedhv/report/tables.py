@@ -14,12 +14,14 @@ from fedhv.report.comparison import (
     RunValue,
     by_seed,
     caption_of,
+    compared,
     comparison,
     count,
     final,
     labels_of,
     ranking_rule,
     rates_cell,
+    rounds_sentence,
     row_of,
     setting_cell,
     spread_of,
@@ -79,7 +81,7 @@ def last_ten(study: StudyData) -> Table:
     fewest = min((len(run.evaluations) for s in study.settings for g in s.groups for run in g.counted), default=LAST)
     less = f" (all, where a run has fewer: the shortest has {fewest})" if fewest < LAST else ""
     what = f"Accuracies (%) averaged over the last ten evaluations of every run{less}"
-    return comparison(study, "last-ten", "Last ten evaluations", what, metrics)
+    return comparison(study, "last-ten", "Last ten evaluations", what, metrics, rounds_sentence(compared(study)))
 
 
 def per_task(study: StudyData) -> Table:

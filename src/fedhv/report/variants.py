@@ -13,6 +13,7 @@ from fedhv.report.escape import latex_text
 from fedhv.report.reading import RunData
 from fedhv.runs.config import shipped_settings
 from fedhv.runs.folder import UNPROTECTED
+from fedhv.runs.summary import RATES
 from fedhv.support import toml
 from fedhv.support.errors import InputError
 from fedhv.support.numbers import is_number, short
@@ -124,8 +125,16 @@ def hyper_parameters(run: RunData) -> dict[str, Any]:
 
 
 def tuned_methods(setting: str) -> frozenset[str]:
-    """The methods that the shipped setting of this name has hyper-parameters for; empty if there is none."""
-    return frozenset(key.split(".")[1] for key in _shipped(setting) if key.startswith("methods."))
+    """The methods and baselines that the shipped setting of this name has rates for; empty if there is none."""
+    return frozenset(key.split(".")[1] for key in _shipped(setting) if key.startswith(("methods.", "baselines.")))
+
+
+def shipped_rates(setting: str) -> frozenset[tuple[float, float]]:
+    """Server and local learning rate of every method in the shipped setting of this name."""
+    flat = _shipped(setting)
+    of = {key.split(".")[1] for key in flat if key.startswith("methods.")}
+    pairs = [tuple(flat.get(f"methods.{name}.{rate}") for rate in RATES) for name in of]
+    return frozenset((float(server), float(local)) for server, local in pairs if is_number(server) and is_number(local))
 
 
 def describe(variant: Changes) -> str:

@@ -11,6 +11,7 @@ from fedhv.engines import Choice, choose_engine
 from fedhv.methods import FedHV, Method, Uniform
 from fedhv.methods.base import needs_reference
 from fedhv.problem.problem import Problem
+from fedhv.problem.warm_start import WarmStart
 from fedhv.protocol.scales import loss_units
 from fedhv.runs.config import Setting, as_shipped, override_setting
 from fedhv.runs.folder import check_folder
@@ -21,6 +22,7 @@ from fedhv.simulation.divergence import exploded
 from fedhv.simulation.observer import Observer
 from fedhv.simulation.record import Round
 from fedhv.support.errors import Diverged, InputError
+from fedhv.support.wording import joined
 
 
 def find_reference(
@@ -65,14 +67,16 @@ def find_reference(
 def calibrated_under(setting: Setting, problem: Problem | None, data: str | None = None) -> tuple[Setting, Problem]:
     """The setting and the problem of a calibration: the setting's own, or those that it names.
 
-    Examples that the setting's clients hold out for validation are held out there too.
+    Examples that the setting's clients hold out for validation are held out there too, and a model that starts from
+    given parameters starts from them there.
     """
     other = setting.calibration.setting
     if other is None or other == setting.name:
         return (setting, problem) if problem is not None else resolve(setting, data=data)
     _refuse_ignored_changes(setting)
     share = setting.federation.validation
-    under, examples = resolve(other, [f"federation.validation={share}"] if share else [], data=data)
+    init = problem.model.state if problem is not None and isinstance(problem.model, WarmStart) else None
+    under, examples = resolve(other, [f"federation.validation={share}"] if share else [], data=data, init=init)
     if problem is not None:
         names, found = ([task.name for task in each.tasks] for each in (problem, examples))
         if names != found:
@@ -90,10 +94,13 @@ def _refuse_ignored_changes(setting: Setting) -> None:
     # A calibration has its own rounds, and holds out the setting's share of examples.
     federation = replace(setting.federation, validation=shipped.federation.validation)
     training = replace(setting.training, rounds=shipped.training.rounds)
-    if (federation, training) != (shipped.federation, shipped.training):
+    there = {"federation": federation, "training": training, "server": setting.server, "faults": setting.faults}
+    changed = ["`benchmark`"] if setting.benchmark != shipped.benchmark else []
+    changed += [f"[{name}]" for name, table in there.items() if table != getattr(shipped, name)]
+    if changed:
         raise InputError(
-            f"'{setting.name}' is calibrated under '{other}', where its changed [federation] or [training] would have "
-            f"no effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
+            f"'{setting.name}' is calibrated under '{other}', where its changed {joined(changed)} would have no "
+            f"effect. Add --set calibration.setting={setting.name} to calibrate with the changes, or choose a "
             "reference with --reference."
         )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
-from fedhv.runs.study import StudyFailed
+from fedhv.runs.study import without_diverged
 from fedhv.runs.tuning import Criterion, Trial, best, own_ranges, rungs, score, trials_of
-from fedhv.runs.variants import Variant
+from fedhv.runs.variants import Variant, check_includes
 from fedhv.simulation.observer import Observer
 from fedhv.support import toml
 from fedhv.support.errors import FedHVError
 from fedhv.support.files import write_atomic
-from fedhv.support.jsonfile import write_object
+from fedhv.support.jsonfile import Fields, read_object, write_object
 
 TUNED, TRIALS = "tuned.toml", "tune.json"
 """The setting with the values found, and every trial, in a tuning's folder."""
@@ -122,7 +122,10 @@ def halve(
 ) -> Tuned:
     """Tune methods. `setting` and `problem` evaluate on validation; `original` is the setting for the result."""
     everything = [trials_of(method, trials, own_ranges(ranges, method.label)) for method in methods]
-    ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every), finalists)
+    names = {trial.name for own in everything for trial in own}
+    check_includes(folder / TRIALS, _before(folder), names, "Tune these methods too, with at least as many trials")
+    last = setting.training.rounds
+    ladder = rungs(trials, last, setting.evaluation.every or last, finalists)  # rungs end in evaluated rounds
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
     rates = calibrated_with(methods)
@@ -133,15 +136,18 @@ def halve(
             f"methods, {rounds} rounds."
         )
         variants = [Variant(trial.name, trial.method) for own in left for trial in own]
-        with suppress(StudyFailed):  # a trial that diverges has the lowest score
-            run_study(setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer)
+        study = partial(
+            run_study, setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer
+        )
+        without_diverged(study)  # a trial that diverges has the lowest score
         by = by.in_units_of(place for own in left for trial in own for place in _places(trial, folder, seeds))
         left = [[_judged(trial, folder, seeds, rounds, by) for trial in own] for own in left]
         tried |= {trial.name: trial for own in left for trial in own}
     for own in left:
         if all(trial.score == -float("inf") for trial in own):
+            stopped = " or were stopped by `watch`" if getattr(own[0].method, "watch", "") == "stop" else ""
             raise FedHVError(
-                f"All trials of method '{own[0].method.label}' diverged. Give smaller rates with "
+                f"All trials of method '{own[0].method.label}' diverged{stopped}. Give smaller rates with "
                 "--range local_lr=LOW:HIGH."
             )
     tables = {name: dict(values) for name, values in original.methods.items()}
@@ -153,6 +159,14 @@ def halve(
     found = Tuned(result, tuple(tried.values()), tuple(ladder), tuple(seeds), by, setting.federation.validation, folder)
     found.write(folder)
     return found
+
+
+def _before(folder: Path) -> list[str]:
+    """The names of the trials that an earlier tuning in the folder has written."""
+    try:
+        return [each.text("name") for each in Fields(read_object(folder / TRIALS)).objects("trials")]
+    except (OSError, ValueError):
+        return []  # it is written anew
 
 
 def _judged(trial: Trial, folder: Path, seeds: Sequence[int], rounds: int, by: Criterion) -> Trial:

@@ -57,7 +57,7 @@ def _chosen(execution: Execution, played: Sequence[Round], model: Tensor) -> tup
     evaluation = None if at is None else at.evaluation
     if tests_once(job.problem) or (job.problem.test is not None and (at is None or at.number != number)):
         evaluation = execution.engine.evaluate(model, job.setting.evaluation.reference)
-    if not validates and not execution.stopped:
+    if not validates and not execution.stopped and not job.plan.selects:
         return evaluation, None
     stopped = execution.stopped or ("patience" if selection.exhausted else "")
     keep, seen = job.setting.evaluation.keep, at if validates else None

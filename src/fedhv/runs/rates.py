@@ -75,11 +75,12 @@ def best_rates(runs: Sequence[Run], methods: Sequence[Method], rates: Sequence[f
         )
         for method in methods
     }
-    where = (
-        "the examples that clients hold out"
-        if held
-        else "the test examples themselves, which makes the scores optimistic; set federation.validation=0.2"
-    )
+    if held:
+        where = "the examples that clients hold out"
+    elif all(run.table("setting", "evaluation").get("on") == "validation" for run in judged):
+        where = "the examples that clients hold out, which makes their scores here optimistic"
+    else:
+        where = "the test examples themselves, which makes the scores optimistic; set federation.validation=0.2"
     how = f"the best {selected_by(first)} of {_list(sorted(rates))} for each method, chosen on {where}"
     chosen = {name: ChosenRate(_best(own), how, own) for name, own in tried.items()}
     shown = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from fedhv.engines import Choice, choose_engine
 from fedhv.methods import Method
 from fedhv.methods.base import needs_reference
+from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.problem.problem import Problem
 from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
@@ -52,8 +53,8 @@ class StudyFailed(FedHVError):
 
     @property
     def diverged(self) -> bool:
-        """Whether all runs that failed have diverged."""
-        return all(isinstance(each, Diverged) for each in self.failures)
+        """Whether all runs that failed have diverged, or were stopped by the watch of their reference."""
+        return all(isinstance(each, Diverged | ReferenceBreached) for each in self.failures)
 
 
 def run_study(
@@ -113,8 +114,10 @@ def run_study(
         calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
     if fresh:
         stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
-        remove_runs([*stale, *(folder / CALIBRATION).glob("*")])
-        (folder / REFERENCE).unlink(missing_ok=True)
+        shared = whose is not None  # else other runs of the folder keep their reference
+        remove_runs([*stale, *((folder / CALIBRATION).glob("*") if shared else [])])
+        if shared:
+            (folder / REFERENCE).unlink(missing_ok=True)
     for place, method, seed in places:
         check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
     for each in compared:
@@ -173,6 +176,16 @@ def run_study(
     else:
         outcomes = in_processes(study, workers, tick)
     return _complete(study, outcomes)
+
+
+def without_diverged(study: Callable[[], list[Run]]) -> list[Run]:
+    """The runs of a study without those that diverged; whatever else ends a run is an error."""
+    try:
+        return study()
+    except StudyFailed as failed:
+        if not failed.diverged:
+            raise
+        return failed.runs
 
 
 def _shared_reference(

@@ -20,8 +20,9 @@ from typing import Any
 from fedhv.methods import Method
 from fedhv.methods.knobs import KNOBS, Knob
 from fedhv.protocol.evaluation import ACCURACY, Evaluation
-from fedhv.runs.record import CONFIG, read_run
-from fedhv.simulation.selection import selection_score
+from fedhv.runs.record import CONFIG, Run, read_run
+from fedhv.simulation.record import Round
+from fedhv.simulation.selection import Selection, selection_score
 from fedhv.support.errors import InputError, unknown
 
 RATES = (Knob("local_lr", 0.2, 5.0), Knob("server_lr", 0.5, 2.0))
@@ -198,15 +199,32 @@ def criterion(name: str | None, tasks: Sequence[Any]) -> Criterion:
 
 
 def score(folders: Sequence[Path], rounds: int, by: Criterion) -> float:
-    """The mean over runs of the last evaluation up to a round; −∞ if a run did not get so far."""
+    """The mean over runs of the model that each keeps up to a round; −∞ if a run did not get so far.
+
+    A run that has ended before by its setting's `evaluation.patience` did get so far.
+    """
     found = []
     for folder in folders:
-        played = [each for each in read_run(folder).rounds if each.number <= rounds]
-        evaluated = [each.evaluation for each in played if each.evaluation is not None]
-        if not evaluated or played[-1].number < rounds:
+        run = read_run(folder)
+        played = [each for each in run.rounds if each.number <= rounds]
+        kept = _kept(run, played)
+        if kept is None or (played[-1].number < rounds and run.ended is None):
             return -math.inf
-        found.append(by.of(evaluated[-1]))
+        found.append(by.of(kept))
     return sum(found) / len(found)
+
+
+def _kept(run: Run, played: Sequence[Round]) -> Evaluation | None:
+    """The evaluation of the model that a run keeps after these rounds; None before the first evaluation."""
+    evaluated = [each for each in played if each.evaluation is not None]
+    if not evaluated:
+        return None
+    if run.table("setting", "evaluation").get("keep") != "best":
+        return evaluated[-1].evaluation
+    selection = Selection()
+    for each in evaluated:
+        selection = selection.after(each)
+    return next((each.evaluation for each in evaluated if each.number == selection.round), None)
 
 
 def best(trials: Sequence[Trial], count: int) -> list[Trial]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedhv.methods import Method
 from fedhv.support.errors import InputError
+
+NAMED = 3
+"""How many variants an error names."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,17 @@ class Variant:
     def place(self, study: Path, seed: int) -> Path:
         """The folder of its run: `METHOD-seedSEED` in the study's folder, or in the variant's folder in it."""
         return study / self.name / f"{self.method.label}-seed{seed}"
+
+
+def check_includes(path: Path, before: Iterable[str], now: Collection[str], remedy: str) -> None:
+    """Raise an error if a search would leave out of its file what an earlier one in the same folder has there.
+
+    A report would show the runs that are left out as if they were compared.
+    """
+    left = [name for name in dict.fromkeys(before) if name not in now]
+    if left:
+        named = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if len(left) > NAMED else "")
+        raise InputError(f"{path} has {named}, which would be left out. {remedy}, or choose another --out.")
 
 
 def as_variants(methods: Sequence[Method | Variant]) -> list[Variant]:

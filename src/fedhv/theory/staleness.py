@@ -2,6 +2,7 @@ r"""The error of weights that are one round old: Lemma A.21, "One-round-stale we
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +63,14 @@ def expected_squared_staleness_bound(report_error: float, squared_movement: floa
 
 
 def staleness_of_run(
-    weights: Vector, reports: Vector, losses: Vector, reference: Vector, floor: float, *, local: bool = False
+    weights: Vector,
+    reports: Vector,
+    losses: Vector,
+    reference: Vector,
+    floor: float,
+    *,
+    local: bool = False,
+    preferences: Sequence[float] | None = None,
 ) -> Staleness:
     r"""Measured staleness of a FedHV run and its two-term bound, round by round.
 
@@ -77,6 +85,7 @@ def staleness_of_run(
         floor: $\rho_{\rm clip}$.
         local: Use the lemma's sharper constant $2/\tilde\rho$, with $\tilde\rho$ the smallest stabilised slack
             at the two ends of each term. The constant of the floor is very large if the floor is tiny.
+        preferences: Those of the run; the bound does not depend on them.
     """
     r = vector("reference", reference)
     w, estimates, truth = histories(weights, reports, losses, r.size)
@@ -89,7 +98,7 @@ def staleness_of_run(
             margin = np.maximum(margin, np.minimum(slacks(z, r), slacks(z0, r)).min(axis=1))
         return np.concatenate([[0.0], 2 / margin * np.abs(z - z0).max(axis=1)])
 
-    ideal = inverse_slack_weights(truth, r, floor)
+    ideal = inverse_slack_weights(truth, r, floor, preferences)
     return Staleness(
         measured=np.abs(w - ideal).sum(axis=1),
         report_term=term(estimates[:-1], truth[:-1]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -36,7 +36,10 @@ def combined(
     selection = None
     if problem.validation is not None:
         over = _over_clients(name, [task.name for task in problem.tasks], ended, used)
-        selection = Selected(setting.evaluation.keep, max(each.rounds for each in ended), over_clients=over)
+        kept = [each.selection for each in ended if each.selection is not None]
+        selection = Selected(setting.evaluation.keep, max(each.round for each in kept), over_clients=over)
+        if name == Pooled.name:  # one model, which was chosen by its own rounds
+            selection = replace(selection, stopped=kept[0].stopped, score=kept[0].score)
     return Summary(
         **{each.name: getattr(evaluation, each.name) for each in fields(Evaluation)},
         setting=setting.name,

@@ -158,7 +158,8 @@ def _stored(
         before = populations[t - 1].losses if t - 1 in populations else None
         used = run.used_weights(t)
         weights = checkpoint.state.weights.double().numpy() if used is None else used
-        models.append(examine(run, t, source, populations[t], look.task_gradients(theta), weights, before))
+        known = None if np.isnan(weights).any() else weights
+        models.append(examine(run, t, source, populations[t], look.task_gradients(theta), known, before))
         progress(i + 1, len(found))
     return models, populations, notes
 

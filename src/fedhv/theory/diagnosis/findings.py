@@ -135,7 +135,8 @@ def _staleness(
     """The measured staleness, its local bound and its global bound."""
     if weights is None:
         return None, None, None
-    measured = float(np.abs(weights - inverse_slack_weights(losses, np.array(run.reference), run.floor)).sum())
+    ideal = inverse_slack_weights(losses, np.array(run.reference), run.floor, run.preferences)
+    measured = float(np.abs(weights - ideal).sum())
     reported = run.reported(t - 1)
     if t == 0:
         return measured, INITIAL_BOUND, INITIAL_BOUND
@@ -144,7 +145,7 @@ def _staleness(
 
     def pair(local: bool) -> Staleness:
         w, estimates, truth = (np.stack(both) for both in ((weights, weights), (reported, reported), (before, losses)))
-        return staleness_of_run(w, estimates, truth, run.reference, run.floor, local=local)
+        return staleness_of_run(w, estimates, truth, run.reference, run.floor, local=local, preferences=run.preferences)
 
     return measured, float(pair(True).bound[1]), float(pair(False).bound[1])
 

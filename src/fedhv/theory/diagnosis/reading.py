@@ -71,6 +71,12 @@ class FedHVRun:
         return float(self.record.parameters.get("floor", 1e-6))
 
     @property
+    def preferences(self) -> tuple[float, ...] | None:
+        """p, if the run has preferences."""
+        given = self.record.parameters.get("preferences")
+        return None if given is None else tuple(given)
+
+    @property
     def report(self) -> ReportBudget:
         r"""$B_{\rm rep}$."""
         budget: ReportBudget = self.record.parameters.get("report", "all")
@@ -134,6 +140,7 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
     divided = problem if problem is not None else resolve(setting, data=data)[1]
     reference.check(tuple(task.name for task in divided.tasks))
     notes += _gaps(divided, setting, rounds)
+    notes += _other_weights(run)
     if len(rounds) < setting.training.rounds:
         notes.append(f"The run has {len(rounds)} of {setting.training.rounds} rounds so far.")
     return FedHVRun(
@@ -155,14 +162,14 @@ def _check_rounds(run: Run, folder: Path) -> None:
     if not run.rounds:
         raise InputError(f"{folder} has no finished round: {HISTORY} is missing or empty.")
     for expected, round in enumerate(run.rounds, start=1):
-        if round.number != expected:
-            raise InputError(f"{folder / HISTORY}: expected round {expected}, found round {round.number}.")
         for what, values in (("report", round.report), ("slack", round.slack)):
             if values is None or len(values) != len(round.weights):
                 raise InputError(
                     f"The run in {folder} ({run.method}) has no {what} in round {expected} of its history. "
                     "Only FedHV's rounds can be diagnosed, because they have reports, slacks and weights."
                 )
+        if round.number != expected:
+            raise InputError(f"{folder / HISTORY}: expected round {expected}, found round {round.number}.")
 
 
 def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[str]:
@@ -183,6 +190,20 @@ def _gaps(problem: Problem, setting: Setting, rounds: Sequence[Round]) -> list[s
     if unequal != {"average": "clients", "select": "uniform"}:
         chosen = ", ".join(f'{key} = "{value}"' for key, value in unequal.items())
         notes.append(f"The measured losses give all clients equal shares, the run's reports do not ({chosen}).")
+    return notes
+
+
+def _other_weights(run: Run) -> list[str]:
+    """Notes on parts of the run's method that the theory does not have."""
+    given, notes = run.parameters, []
+    if given.get("preferences") is not None:
+        shown = ", ".join(f"{each:g}" for each in given["preferences"])
+        notes.append(f"The run follows preferences ({shown}), as w* does here; Φ and its gradient weigh tasks equally.")
+    bounds = [f"{key} = {given[key]:g}" for key in ("weight_cap", "smoothing") if given.get(key)]
+    if bounds:
+        notes.append(f"The run bounds its weights ({', '.join(bounds)}), which w* does not.")
+    if given.get("aggregate", "mean") != "mean":
+        notes.append(f"The bounds on reports are for their mean; the run has their {given['aggregate']} one.")
     return notes
 
 
@@ -258,4 +279,7 @@ def _final(run: FedHVRun, layout: Layout) -> Checkpoint | None:
         theta = torch.cat([tensors[name].reshape(-1).float() for name in layout.names])
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"{path} could not be read: {error}.") from None
-    return Checkpoint(run.rounds, State(theta, run.start.weights))
+    ended = run.record.ended
+    kept = run.rounds if ended is None or ended.selection is None else ended.selection.round
+    unknown_weights = torch.full((len(run.tasks),), torch.nan)  # those of the next round are in a checkpoint only
+    return Checkpoint(kept, State(theta, unknown_weights))
