@@ -14,7 +14,7 @@ from fedhv.problem.labels import example_losses
 from fedhv.problem.metrics import measure
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
-from fedhv.problem.tasks import Task, check_score
+from fedhv.problem.tasks import PerExample, Task, check_score
 from fedhv.problem.trees import describe
 from fedhv.protocol.client import Client
 from fedhv.support.errors import InputError, one_line
@@ -97,7 +97,21 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> lis
                 "draws. Draw in the model, in training mode."
             )
         _check_unchanged(tasks, given, before)
+        for task, output, target in zip(tasks, outputs, batch.targets, strict=True):
+            for what, function in (("loss", task.loss), ("score", task.score)):
+                _check_alone(f"The {what} of task '{task.name}'", function, output, target)
     return outputs
+
+
+def _check_alone(what: str, function: PerExample, output: Tensor, target: Tensor) -> None:
+    """Reject a loss or score of an example that depends on the other examples of the minibatch."""
+    twice = torch.zeros(len(target), dtype=torch.int64)
+    both, alone = function(output, target), function(output[twice], target[twice])
+    if not torch.allclose(both[0].double(), alone[0].double(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise InputError(
+            f"{what} should treat every example by itself. Found that the first one's depends on the second. Are "
+            f"outputs and targets broadcast? Their shapes are {tuple(output.shape)} and {tuple(target.shape)}."
+        )
 
 
 def _check_unchanged(tasks: tuple[Task, ...], now: Sequence[Tensor], before: Sequence[Tensor]) -> None:
