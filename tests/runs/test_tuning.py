@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from mixed import CHANGES, mixed
 from observers import Watch
+from problems import everything_random
 
-from fedhv import InputError, Uniform, load_setting, run, tune
+from fedhv import InputError, Uniform, compare, load_setting, run, tune
 from fedhv.methods.knobs import KNOBS
 from fedhv.methods.rules.moving import MovingFedHV
 from fedhv.protocol.evaluation import Evaluation, TaskScore
@@ -163,6 +164,17 @@ def test_trials_are_judged_by_the_tasks_main_metrics(tmp_path):
     assert found.best("uniform").values["local_lr"] == pytest.approx(0.01, rel=0.02)
     assert [each.score for each in found.trials] == sorted(each.score for each in found.trials)
     assert "Chosen by the tasks' main metrics (roc_auc, rmse)" in found.how
+
+
+def test_the_setting_of_ones_own_problem_says_that_it_lacks_the_problem():
+    problem = everything_random()
+    tuned = tune(problem, ["uniform"], trials=2, rounds=1, participants=2, local_steps=1, jobs=1, quiet=True)
+    with pytest.raises(InputError, match=r"^The setting 'random' is that of your own problem, .* Give the problem"):
+        compare(tuned.setting, ["uniform"], seeds=[0])
+    (again,) = compare(
+        problem, [tuned.best("uniform").method], [1], rounds=1, participants=2, local_steps=1, quiet=True
+    )
+    assert {key: again.parameters[key] for key in tuned.best("uniform").values} == tuned.best("uniform").values
 
 
 def test_a_study_does_not_mix_up_two_variants_of_one_name(setting_file, tmp_path):
