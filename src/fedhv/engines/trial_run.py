@@ -38,8 +38,13 @@ def check_model(problem: Problem) -> None:
         with one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
         if problem.test is not None:
-            test = prepared(client, problem.test)
-            _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
+            check_test(client, theta, problem.test)
+
+
+def check_test(client: Client, theta: Tensor, test: Examples) -> None:
+    """Reject test examples that the model, a loss, a score or a metric does not take."""
+    few = prepared(client, test)
+    _measures(client, _evaluates(client, theta, few, "the test examples' inputs"), test)
 
 
 def _check_no_training(tasks: Sequence[Task]) -> None:
@@ -125,11 +130,8 @@ def _check_unchanged(tasks: tuple[Task, ...], now: Sequence[Tensor], before: Seq
             )
 
 
-def _measures(client: Client, outputs: list[Tensor]) -> None:
+def _measures(client: Client, outputs: list[Tensor], test: Examples) -> None:
     """Metrics that the test targets do not allow are found now; the outputs are made up."""
-    test = client.problem.test
-    if test is None:
-        return
     masks = test.labelled or (None,) * len(outputs)
     for task, output, target, mask in zip(client.problem.tasks, outputs, test.targets, masks, strict=True):
         if task.metrics:
