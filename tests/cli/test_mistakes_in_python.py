@@ -46,6 +46,10 @@ def own(**changes):
             lambda: fedhv.run(quadratic(), reference=3.0),
             r"^A reference should be a file, a name, or a loss for each of .* Found 3\.0\.$",
         ),
+        (
+            lambda: fedhv.run(quadratic(), reference={"left": 3.0, "wrong": 2.0}),
+            r"or a loss for each of left, right\. Found \{'left': 3\.0, 'wrong': 2\.0\}\.$",
+        ),
         (lambda: fedhv.compare(quadratic(), local_lrs=0.1), r"^`local_lrs` should be a list\. Found 0\.1\.$"),
         (lambda: fedhv.tune(quadratic(), trials="9"), r"^`trials` should be at least 1\. Found '9'\.$"),
         (lambda: fedhv.tune(quadratic(), trials=1.5), r"^`trials` should be at least 1\. Found 1\.5\.$"),
@@ -82,6 +86,12 @@ def test_what_the_python_interface_is_given_by_mistake_is_said_in_one_line(call,
 def test_classes_may_be_counted_by_numpy():
     assert fedhv.classification("kind", np.int64(3)).outputs == 3
     fedhv.Problem.from_clients(Small, [fedhv.classification("kind", 2)], [(X, Y[None])], (X, Y[None]))
+
+
+def test_a_reference_may_name_its_tasks():
+    named, listed = {"right": 30.0, "left": 40.0}, [40.0, 30.0]
+    runs = [fedhv.run(quadratic(), rounds=2, reference=each, quiet=True) for each in (named, listed)]
+    assert runs[0].weights == runs[1].weights
 
 
 def test_python_warns_of_a_reference_that_is_too_low(tmp_path):

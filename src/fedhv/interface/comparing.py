@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def compare(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    reference: str | Path | Reference | Sequence[float] | None = None,
+    reference: str | Path | Reference | Sequence[float] | Mapping[str, float] | None = None,
     init: Any = None,
     resume_from: int | None = None,
     fresh: bool = False,

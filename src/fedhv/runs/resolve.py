@@ -110,7 +110,7 @@ def named_source(setting: str, name: str) -> str:
 
 
 def resolve_reference(
-    given: str | Path | Reference | Sequence[float] | None, setting: Setting, problem: Problem
+    given: str | Path | Reference | Sequence[float] | Mapping[str, float] | None, setting: Setting, problem: Problem
 ) -> Reference | None:
     """A reference from its name, file or values, checked against the tasks."""
     tasks = tuple(task.name for task in problem.tasks)
@@ -129,8 +129,11 @@ def resolve_reference(
             raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")
     else:
         try:
-            reference = Reference(tuple(float(value) for value in given))
-        except TypeError:
+            values = (
+                [given[task] for task in tasks] if isinstance(given, Mapping) and len(given) == len(tasks) else given
+            )
+            reference = Reference(tuple(float(value) for value in values))
+        except (TypeError, ValueError, KeyError):
             raise InputError(
                 f"A reference should be a file, a name, or a loss for each of {', '.join(tasks)}. Found {given!r}."
             ) from None
