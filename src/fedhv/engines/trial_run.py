@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +35,11 @@ def check_model(problem: Problem) -> None:
         _evaluates(client, theta, batch, "the problem's inputs")
         with one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
+        smallest = int(problem.clients.sizes.argmin())
+        if problem.clients.sizes[smallest] == 1:  # found now, not in the first round that has this client
+            with one_line(f"The model should train on one example, since client {smallest} has no more."):
+                alone = client.batch(np.zeros(1, np.int64), smallest)
+                client.gradient(theta, alone, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
         check_buffers(client.network.module, buffers)
         with one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
