@@ -198,12 +198,16 @@ def criterion(name: str | None, tasks: Sequence[Any]) -> Criterion:
 
 
 def score(folders: Sequence[Path], rounds: int, by: Criterion) -> float:
-    """The mean over runs of the last evaluation up to a round; −∞ if a run did not get so far."""
+    """The mean over runs of the last evaluation up to a round; −∞ if a run got neither so far nor to its end.
+
+    A run may end early, by `evaluation.patience` or by an observer.
+    """
     found = []
     for folder in folders:
-        played = [each for each in read_run(folder).rounds if each.number <= rounds]
+        run = read_run(folder)
+        played = [each for each in run.rounds if each.number <= rounds]
         evaluated = [each.evaluation for each in played if each.evaluation is not None]
-        if not evaluated or played[-1].number < rounds:
+        if not evaluated or (played[-1].number < rounds and run.ended is None):
             return -math.inf
         found.append(by.of(evaluated[-1]))
     return sum(found) / len(found)
