@@ -18,7 +18,6 @@ from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.runs.back import check_resume_from
 from fedhv.runs.baselines.methods import check_baselines
-from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.executors import check_executor
@@ -122,7 +121,7 @@ def compare(
             chosen if local_lrs is None else at_rates(chosen, local_lrs),
             seeds,
             folder,
-            rates=calibrated_with(chosen),
+            usual=chosen,
             own=isinstance(what, Problem),
             given=given,
             jobs=jobs,

@@ -10,7 +10,6 @@ from typing import Any
 
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
-from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
 from fedhv.runs.study import StudyFailed
@@ -125,7 +124,6 @@ def halve(
     ladder = rungs(trials, setting.training.rounds, max(1, setting.evaluation.every), finalists)
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
-    rates = calibrated_with(methods)
     for rung, (count, rounds) in enumerate(ladder):
         left = [best(own, count) for own in left]
         observer.message(
@@ -134,7 +132,7 @@ def halve(
         )
         variants = [Variant(trial.name, trial.method) for own in left for trial in own]
         with suppress(StudyFailed):  # a trial that diverges has the lowest score
-            run_study(setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer)
+            run_study(setting, problem, variants, seeds, folder, until=rounds, usual=methods, observer=observer)
         by = by.in_units_of(place for own in left for trial in own for place in _places(trial, folder, seeds))
         left = [[_judged(trial, folder, seeds, rounds, by) for trial in own] for own in left]
         tried |= {trial.name: trial for own in left for trial in own}
