@@ -1,6 +1,7 @@
 """What people give the Python interface by mistake, and what it tells them unasked."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -46,6 +47,10 @@ def own(**changes):
             lambda: fedhv.run(quadratic(), reference=3.0),
             r"^A reference should be a file, a name, or a loss for each of .* Found 3\.0\.$",
         ),
+        (
+            lambda: fedhv.run(quadratic(), reference={"left": 3.0, "wrong": 2.0}),
+            r"or a loss for each of left, right\. Found \{'left': 3\.0, 'wrong': 2\.0\}\.$",
+        ),
         (lambda: fedhv.compare(quadratic(), local_lrs=0.1), r"^`local_lrs` should be a list\. Found 0\.1\.$"),
         (lambda: fedhv.tune(quadratic(), trials="9"), r"^`trials` should be at least 1\. Found '9'\.$"),
         (lambda: fedhv.tune(quadratic(), trials=1.5), r"^`trials` should be at least 1\. Found 1\.5\.$"),
@@ -84,6 +89,12 @@ def test_classes_may_be_counted_by_numpy():
     fedhv.Problem.from_clients(Small, [fedhv.classification("kind", 2)], [(X, Y[None])], (X, Y[None]))
 
 
+def test_a_reference_may_name_its_tasks():
+    named, listed = {"right": 30.0, "left": 40.0}, [40.0, 30.0]
+    runs = [fedhv.run(quadratic(), rounds=2, reference=each, quiet=True) for each in (named, listed)]
+    assert runs[0].weights == runs[1].weights
+
+
 def test_python_warns_of_a_reference_that_is_too_low(tmp_path):
     low = r"fedhv seed 0: the reference was too low in 2 rounds, first in round 1, lowest slack -.* Calibrate it again"
     with pytest.warns(UserWarning, match=low):
@@ -116,6 +127,22 @@ def test_a_calibration_whose_losses_run_away_gives_no_reference(tmp_path):
             r"`model` should be .* Found shape \(1,\)",
         ),
         (
+            lambda state, replies: fedhv.State(state.model.double(), state.weights),
+            r"`model` should be of float32\. Found float64; write `\.float\(\)`\.",
+        ),
+        (
+            lambda state, replies: fedhv.State(state.model, state.weights, memory={"rounds": 1}),
+            r"memory 'rounds' should be a tensor, .* Found int; write torch\.tensor\(…\)\.$",
+        ),
+        (
+            lambda state, replies: fedhv.State(state.model, state.weights, record=None),
+            r"`record` should be a dict\. Found",
+        ),
+        (
+            lambda state, replies: fedhv.State(state.model, state.weights, record={"seen": {1, 2}}),
+            r"in the State's record `seen` should be a number, text, .* found set\.$",
+        ),
+        (
             lambda state, replies: replies.mean_report(),
             r'replies have no reports\. Request them with Train\(…, report="all"\)\.',
         ),
@@ -131,6 +158,31 @@ def test_a_method_of_ones_own_that_ends_a_round_wrongly_is_told_how(ending, said
 
     with pytest.raises(fedhv.InputError, match=said):
         fedhv.run(quadratic(), Mine(), rounds=1)
+
+
+def test_a_hyper_parameter_that_no_folder_can_record_is_named(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(fedhv.Uniform):
+        rule: object = None
+
+    with pytest.raises(
+        fedhv.InputError, match=r"Method 'uniform': `rule` should be a number, .* a function has no place"
+    ):
+        fedhv.run(quadratic(), Mine(rule=lambda x: x), rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_method_may_record_tensors_and_remember_its_model(tmp_path):
+    class Mine(fedhv.Uniform):
+        def round(self, state):
+            replies = yield fedhv.Train(state.model, report="all")
+            model = state.model + replies.mean_update
+            record = {"report": replies.mean_report(), "norm": np.float32(2.5)}
+            return fedhv.State(model, state.weights, memory={"old": state.model, "new": model}, record=record)
+
+    made = fedhv.run(quadratic(), Mine(), rounds=2, out=tmp_path / "run")
+    assert made.history[0]["norm"] == 2.5
+    assert len(made.rounds[0].report) == 2
 
 
 def test_a_method_of_ones_own_that_yields_nothing_is_told_so():

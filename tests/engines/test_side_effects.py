@@ -177,6 +177,29 @@ def test_losses_and_scores_change_nothing_and_draw_nothing(loss, found):
         check_model(replace(made, tasks=(replace(made.tasks[0], score=lambda o, t: loss(o, t).sigmoid()),)))
 
 
+def test_losses_and_scores_treat_every_example_by_itself():
+    """An output n × 1 minus targets n is n × n: every example would be compared with the targets of all."""
+    draws = np.random.default_rng(0)
+    inputs, targets = draws.normal(size=(12, 3)).astype(np.float32), draws.normal(size=12).astype(np.float32)
+    own = (inputs, [targets])
+
+    def right(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs[:, 0] - targets).square().clamp(max=1)
+
+    def broadcast(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().clamp(max=1).mean(dim=1)
+
+    def check(loss, score) -> None:
+        task = fedhv.Task("stay", loss, score)
+        check_model(Problem.from_clients(lambda: nn.Linear(3, 1), [task], [own], test=own))
+
+    check(right, right)
+    with pytest.raises(InputError, match=r"^The loss of task 'stay' .* broadcast\? .* \(2, 1\) and \(2,\)\.$"):
+        check(broadcast, right)
+    with pytest.raises(InputError, match=r"^The score of task 'stay' should treat every example by itself"):
+        check(right, broadcast)
+
+
 class Margins(nn.Module):
     """A loss with a margin for every class."""
 

@@ -116,6 +116,35 @@ def test_an_example_counts_by_the_entries_that_it_has():
             assert float(losses[i, j]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_entries_may_have_the_shape_of_an_image():
+    """A mask of classes per pixel, with pixels that nobody labelled."""
+
+    def entries(outputs, targets):
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def right(outputs, targets):
+        return (outputs.argmax(dim=1) == targets).float()
+
+    task = Task(
+        "mask",
+        lambda o, t: entries(o, t).mean(dim=(1, 2)),
+        lambda o, t: right(o, t).mean(dim=(1, 2)),
+        missing=-1,
+        entry_loss=entries,
+        entry_score=right,
+    )
+    targets = torch.tensor([[[0, -1], [1, 1]], [[1, 0], [-1, -1]], [[-1, -1], [-1, -1]], [[0, 1], [1, 0]]])
+    images = torch.rand(4, 1, 2, 2)
+    problem = Problem.from_clients(lambda: torch.nn.Conv2d(1, 2, 1), [task], [(images, [targets])], (images, [targets]))
+    client = Client(problem)
+    theta = flatten(client.network.module)
+    each = entries(client.network(theta, images, training=False)[0], problem.train.targets[0])
+    losses = client.example_losses(theta, problem.train, training=False)[0]
+    for j in range(4):
+        there = targets[j] >= 0
+        assert float(losses[j]) == pytest.approx(float(each[j][there].mean()) if there.any() else 0.0)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------
 
 

@@ -95,6 +95,11 @@ def test_outputs_that_are_not_finite_have_no_metrics():
         (lambda: classification("a", 2, metrics="roc_auc"), r"'a': `metrics` should be a list. Found 'roc_auc'"),
         (lambda: regression("a", 1.0, metrics=["rmse", "rmse"]), r"should name every metric once"),
         (lambda: regression("a", 1.0, metrics=[max]), r"a metric should be a name or a fedhv.Metric"),
+        (
+            lambda: Metric("accuracy", max, "higher"),
+            r"should be text other than 'accuracy' and 'loss'.* Found 'accuracy'",
+        ),
+        (lambda: Metric(3, max, "higher"), r"name should be text .* Found 3\.$"),
         (lambda: Metric("own", max, "up"), r"`better` should be 'higher' or 'lower'. Found 'up'"),
         (
             lambda: of(classification("a", 2, metrics=["roc_auc"]), LOGITS, torch.ones(5, dtype=torch.int64)),

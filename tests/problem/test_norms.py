@@ -153,6 +153,14 @@ def test_a_minibatch_of_one_example_is_refused():
         client.gradient(theta, client.ready(client.train_examples[:1]), torch.ones(2))
 
 
+def test_a_client_of_one_example_is_found_before_the_run(tmp_path):
+    parts = [(part.inputs, part.targets) for part in (examples(n, seed=n) for n in (9, 1))]
+    alone = Problem.from_clients(Normalised, TASKS, parts, parts[0], norm="average")
+    with pytest.raises(InputError, match=r"^BatchNorm should see two values per channel or more"):
+        fedhv.run(alone, "uniform", rounds=1, participants=1, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_warm_start_takes_statistics_along(tmp_path):
     for norm in ("average", "local", "frozen", "group"):
         folder = tmp_path / norm

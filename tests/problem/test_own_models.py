@@ -421,3 +421,19 @@ def test_a_method_whose_weights_are_not_finite_says_so_and_keeps_nothing_of_it(t
     with pytest.raises(Diverged, match="After round 1 the task weights are no longer finite"):
         run(problem(Net), NoWeights(), out=tmp_path / "r", engine="sequential", **OPTIONS)
     assert not (tmp_path / "r" / "checkpoint.safetensors").exists()
+
+
+class Squeezed(Net):
+    """Loses the axis of examples where there is one."""
+
+    def forward(self, x):
+        return [output.squeeze() for output in super().forward(x)]
+
+
+def test_a_model_that_fails_for_a_client_of_one_example_is_refused_before_the_run(tmp_path):
+    parts = [examples(n, n) for n in (9, 1)]
+    alone = Problem.from_clients(Squeezed, TASKS, parts, examples(40, 99))
+    with pytest.raises(InputError, match=r"^The loss of task 'one' should return one number per example \(1\)\."):
+        run(alone, "uniform", rounds=1, participants=1, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+    check_model(Problem.from_clients(Squeezed, TASKS, parts[:1], examples(40, 99)))

@@ -112,12 +112,23 @@ def test_parts_of_different_lengths_are_refused():
         Problem.from_clients(TwoParts, TASKS, [((x, x[:5]), targets)], ((x, x), targets))
 
 
+def test_the_order_of_keywords_may_differ_between_clients():
+    x, targets = arrays(6)
+    other = {"left": x[:, :3], "right": x[:, 3:]}
+    problem = Problem.from_clients(TwoParts, TASKS, [(as_dict(x), targets), (other, targets)], (other, targets))
+    assert torch.equal(problem.train.inputs["left"], torch.from_numpy(np.concatenate([x, x])[:, :3]))
+    assert torch.equal(problem.train.inputs["right"], torch.from_numpy(np.concatenate([x, x])[:, 3:]))
+
+
 def test_clients_with_other_parts_are_refused():
     x, targets = arrays(6)
     with pytest.raises(InputError, match=r"same parts\. Found a dict of \['left'\] with client 1, one array with"):
         Problem.from_clients(Net, TASKS, [(x, targets), ({"left": x}, targets)], (x, targets))
     with pytest.raises(InputError, match=r"Found a tuple of 2 with client 1"):
         Problem.from_clients(Net, TASKS, [(x, targets), ((x, x), targets)], (x, targets))
+    read = Examples.of(list(x), targets, collate=lambda items: torch.stack([torch.from_numpy(item) for item in items]))
+    with pytest.raises(InputError, match=r"all be read by `collate` .* Found one of each with clients 1 and 0\.$"):
+        Problem.from_clients(Net, TASKS, [read, (x, targets)], (x, targets))
 
 
 def test_nan_in_one_part_is_refused():

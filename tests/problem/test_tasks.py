@@ -82,3 +82,21 @@ def test_regression_targets_that_are_not_finite_are_refused(value):
 def test_a_tolerance_that_is_not_positive_is_refused(tolerance):
     with pytest.raises(InputError, match="tolerance"):
         regression("age", tolerance)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: classification(3, 2), r"^A task's name should be text\. Found 3; give the column by `targets`\.$"),
+        (lambda: regression("age", 1.0, missing="-999"), r"'age': `missing` should be a number\. Found '-999'\.$"),
+        (lambda: regression("age", "1.0"), r"`tolerance` should be a positive number\. Found `tolerance = '1\.0'`\.$"),
+    ],
+)
+def test_what_is_no_name_and_no_number_is_refused(make, says):
+    with pytest.raises(InputError, match=says):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    task = regression("age", np.float32(0.5), missing=np.float32(-999), scale=np.float32(2))
+    assert (task.missing, task.scale, task.scored) == (-999, 2.0, "share within 0.5")

@@ -77,6 +77,7 @@ def test_frozen_parameters_come_along_and_neither_travel_nor_count():
         (lambda state: state.update(extra=torch.zeros(1)), "has 'extra', which the model does not have"),
         (lambda state: state.update({next(iter(state)): torch.zeros(1)}), "should have shape"),
         (lambda state: state.update({next(iter(state)): "a"}), "should be a tensor. Found str"),
+        (lambda state: next(iter(state.values())).fill_(torch.nan), "should be finite. Found NaN or infinity"),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(change, words):

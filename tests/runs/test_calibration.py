@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import SETTING, everything_random, quadratic
 
-from fedhv import FedHV, InputError, Reference, calibrate, load_setting, run
+from fedhv import EarlyStop, FedHV, InputError, Reference, calibrate, load_setting, run
 from fedhv.runs.calibration import find_reference
 from fedhv.runs.config import override_setting
 from fedhv.runs.reference import read_reference
@@ -172,6 +172,19 @@ def test_fedhv_without_a_reference_calibrates_first_says_so_and_keeps_it(tmp_pat
     assert result.reference.provenance.source == "calibration"
     assert result.summary.reference == result.reference.values
     assert {path.name for path in (tmp_path / "run" / "calibration").iterdir()} == {"seed1", "seed2"}
+
+
+class Ends(Observer):
+    """Ends every run after its first round."""
+
+    def round(self, round):
+        raise EarlyStop
+
+
+def test_an_observer_that_ends_runs_early_does_not_end_a_calibration():
+    changes = [*CHANGES, "calibration.rounds=3"]
+    result = run(everything_random(), "fedhv", rounds=3, observer=Ends(), override=changes)
+    assert (len(result.rounds), result.reference.cost.rounds) == (1, 3)
 
 
 def test_adaptive_training_starts_from_the_normal_initialisation():

@@ -59,6 +59,12 @@ def other_metric(problem):
     return replace(problem, tasks=(replace(problem.tasks[0], metrics=["roc_auc"]), *problem.tasks[1:]))
 
 
+def other_entry_loss(problem):
+    """Of the package's tasks it follows from the loss; a task of one's own may have any."""
+    tasks = (replace(problem.tasks[0], entry_loss=lambda o, t: 0.5 * (o - t).square()), *problem.tasks[1:])
+    return replace(problem, tasks=tasks)
+
+
 def other_order(problem):
     return replace(problem, clients=Clients.of([problem.clients[k] for k in reversed(range(len(problem.clients)))]))
 
@@ -70,6 +76,7 @@ CHANGES = {
     "model": (lambda problem: replace(problem, model=Wider), "the model"),
     "loss": (other_loss, "the tasks"),
     "metric": (other_metric, "the tasks"),
+    "loss of entries": (other_entry_loss, "the tasks"),
     "order of clients": (other_order, "the examples of each client"),
     "preparation": (lambda problem: replace(problem, prepare=lambda x: x + 1), "how inputs are prepared"),
 }

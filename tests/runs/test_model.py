@@ -169,6 +169,22 @@ def test_evaluation_on_other_examples_has_the_problems_metrics():
         fedhv.evaluate(run, problem=Small)
 
 
+def test_sequences_are_collated_as_the_problems_are():
+    run = fedhv.run(sentences(), "uniform", **SHORT)
+    test = words(seed=9)
+    again = fedhv.evaluate(run, (list(test.inputs.items), [target.numpy() for target in test.targets]))
+    assert again.tasks == run.tasks
+
+
+def test_examples_that_the_model_does_not_take_are_one_line():
+    run = fedhv.run(of_model(Small), "uniform", **SHORT)
+    inputs, targets = run.problem.test.inputs, run.problem.test.targets
+    with pytest.raises(InputError, match=r"^The model should take the test examples' inputs, .* \(2, 5\) of torch"):
+        fedhv.evaluate(run, (inputs[:, :5], targets))
+    with pytest.raises(InputError, match=r"should have targets for 2 tasks\. Found 1\.$"):
+        fedhv.evaluate(run, (inputs, targets[:1]))
+
+
 def test_evaluation_from_the_command_line(command, folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder.parent))
     (folder.parent / "later.py").write_text(

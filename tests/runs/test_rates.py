@@ -4,7 +4,7 @@ import pytest
 from mixed import CHANGES, mixed
 from observers import Watch
 
-from fedhv import Diverged, InputError, StudyFailed, compare, read_run
+from fedhv import Diverged, InputError, StudyFailed, Uniform, compare, read_run
 from fedhv.methods import METHODS
 from fedhv.runs.rates import at_rates
 from fedhv.runs.rates_file import read_rates
@@ -103,6 +103,11 @@ def test_baselines_have_one_rate_and_are_kept(setting_file):
     found = compare(str(setting_file), ["uniform"], [0], local_lrs=[0.1, 0.2], baselines=["pooled"], **HOW)
     assert [run.method for run in found] == ["uniform", "pooled"]
     assert "pooled" not in found.how
+
+
+def test_baselines_of_ones_own_problem_have_the_first_methods_usual_rate():
+    found = compare(mixed(), [Uniform(local_lr=0.05)], [0], local_lrs=[0.1, 0.2], baselines=["pooled"], **HOW)
+    assert found[-1].parameters["local_lr"] == 0.05
 
 
 def test_rates_that_agree_to_six_digits_have_folders_of_their_own():

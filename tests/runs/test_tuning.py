@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from mixed import CHANGES, mixed
 from observers import Watch
+from problems import everything_random
 
-from fedhv import InputError, Uniform, load_setting, run, tune
+from fedhv import InputError, Metric, Uniform, compare, load_setting, run, tune
 from fedhv.methods.knobs import KNOBS
 from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.rules.moving import MovingFedHV
@@ -195,6 +196,35 @@ def test_trials_are_judged_by_the_tasks_main_metrics(tmp_path):
     assert found.best("uniform").values["local_lr"] == pytest.approx(0.01, rel=0.02)
     assert [each.score for each in found.trials] == sorted(each.score for each in found.trials)
     assert "Chosen by the tasks' main metrics (roc_auc, rmse)" in found.how
+
+
+def test_a_trial_that_ends_early_is_judged_by_its_last_evaluation(tmp_path):
+    """Nothing is better than the first evaluation: every trial ends by patience after the second, before its rung."""
+    same = Metric("same", lambda outputs, targets: 0.5, "higher")
+    problem = replace(mixed(), tasks=tuple(replace(task, metrics=[same]) for task in mixed().tasks))
+    found = tune(
+        problem,
+        ["uniform"],
+        3,
+        rounds=9,
+        out=tmp_path,
+        jobs=1,
+        quiet=True,
+        override=[*CHANGES, "evaluation.patience=1"],
+    )
+    assert [trial.score for trial in found.trials] == [0.5] * 3
+    assert len(read_run(tmp_path / "uniform-0" / "uniform-seed0").rounds) == 2
+
+
+def test_the_setting_of_ones_own_problem_says_that_it_lacks_the_problem():
+    problem = everything_random()
+    tuned = tune(problem, ["uniform"], trials=2, rounds=1, participants=2, local_steps=1, jobs=1, quiet=True)
+    with pytest.raises(InputError, match=r"^The setting 'random' is that of your own problem, .* Give the problem"):
+        compare(tuned.setting, ["uniform"], seeds=[0])
+    (again,) = compare(
+        problem, [tuned.best("uniform").method], [1], rounds=1, participants=2, local_steps=1, quiet=True
+    )
+    assert {key: again.parameters[key] for key in tuned.best("uniform").values} == tuned.best("uniform").values
 
 
 def test_a_study_does_not_mix_up_two_variants_of_one_name(setting_file, tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from problems import SETTING, benchmark
+from problems import SETTING, benchmark, everything_random
 from runs_on_disk import save_every_round
 from safetensors.torch import load_file, save_file
 
@@ -314,6 +314,18 @@ def test_what_is_missing_is_named(folder, how, named, command):
     assert done.code == 2
     assert len(done.err.strip().splitlines()) == 1
     assert not (folder / "diagnosis").exists()
+
+
+def test_ones_own_problem_is_measured_as_the_run_had_it(tmp_path):
+    """In its units, without what clients hold out, from its initial model: reports of all are the start's losses."""
+    own = everything_random()
+    start = own.model()
+    changes = {"scale": "initial", "validation": 0.3, "participants": 5, "local_steps": 1}
+    run = fedhv.run(own, rounds=1, init=start, reference=REFERENCE, out=tmp_path / "run", quiet=True, **changes)
+    found = diagnose(tmp_path / "run", problem=own, init=start)
+    assert found.models[0].losses == pytest.approx(run.rounds[0].report, rel=1e-6)
+    with pytest.raises(InputError, match=r"has another problem\. Changed since: the model.* init=…"):
+        diagnose(tmp_path / "run", problem=own)
 
 
 def test_a_uniform_run_has_no_reports(tmp_path, setting_file):

@@ -11,7 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fedhv.cli.options import DataOption, DeviceOption, Json, names, output_console, print_json
+from fedhv.cli.options import DataOption, DeviceOption, InitOption, Json, names, output_console, print_json
 from fedhv.support.bars import counts
 from fedhv.support.errors import InputError
 from fedhv.support.jsonfile import write_object
@@ -56,6 +56,7 @@ def diagnose(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of tables and figures [default: RUN/diagnosis].")] = None,
     data: DataOption = None,
+    init: InitOption = None,
     device: DeviceOption = "auto",
     figures: Figures = True,
     quiet: Quiet = False,
@@ -81,6 +82,7 @@ def diagnose(
             replayed=replay,
             every=every,
             data=data,
+            init=init,
             device=device,
             progress=advance,
         )

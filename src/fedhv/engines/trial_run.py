@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +15,7 @@ from fedhv.problem.labels import example_losses
 from fedhv.problem.metrics import measure
 from fedhv.problem.parameters import flatten
 from fedhv.problem.problem import Examples, Problem
-from fedhv.problem.tasks import Task, check_score
+from fedhv.problem.tasks import PerExample, Task, check_score
 from fedhv.problem.trees import describe
 from fedhv.protocol.client import Client
 from fedhv.support.errors import InputError, one_line
@@ -34,12 +35,22 @@ def check_model(problem: Problem) -> None:
         _evaluates(client, theta, batch, "the problem's inputs")
         with one_line("The sum of the losses should have a gradient at the model's parameters, in float32."):
             client.gradient(theta, batch, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
+        smallest = int(problem.clients.sizes.argmin())
+        if problem.clients.sizes[smallest] == 1:  # found now, not in the first round that has this client
+            with one_line(f"The model should train on one example, since client {smallest} has no more."):
+                alone = client.batch(np.zeros(1, np.int64), smallest)
+                client.gradient(theta, alone, torch.full((client.layout.tasks,), 1 / client.layout.tasks), key=0)
         check_buffers(client.network.module, buffers)
         with one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
         if problem.test is not None:
-            test = prepared(client, problem.test)
-            _measures(client, _evaluates(client, theta, test, "the test examples' inputs"))
+            check_test(client, theta, problem.test)
+
+
+def check_test(client: Client, theta: Tensor, test: Examples) -> None:
+    """Reject test examples that the model, a loss, a score or a metric does not take."""
+    few = prepared(client, test)
+    _measures(client, _evaluates(client, theta, few, "the test examples' inputs"), test)
 
 
 def _check_no_training(tasks: Sequence[Task]) -> None:
@@ -97,7 +108,21 @@ def _evaluates(client: Client, theta: Tensor, batch: Examples, what: str) -> lis
                 "draws. Draw in the model, in training mode."
             )
         _check_unchanged(tasks, given, before)
+        for task, output, target in zip(tasks, outputs, batch.targets, strict=True):
+            for what, function in (("loss", task.loss), ("score", task.score)):
+                _check_alone(f"The {what} of task '{task.name}'", function, output, target)
     return outputs
+
+
+def _check_alone(what: str, function: PerExample, output: Tensor, target: Tensor) -> None:
+    """Reject a loss or score of an example that depends on the other examples of the minibatch."""
+    twice = torch.zeros(len(target), dtype=torch.int64)
+    both, alone = function(output, target), function(output[twice], target[twice])
+    if not torch.allclose(both[0].double(), alone[0].double(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise InputError(
+            f"{what} should treat every example by itself. Found that the first one's depends on the second. Are "
+            f"outputs and targets broadcast? Their shapes are {tuple(output.shape)} and {tuple(target.shape)}."
+        )
 
 
 def _check_unchanged(tasks: tuple[Task, ...], now: Sequence[Tensor], before: Sequence[Tensor]) -> None:
@@ -111,11 +136,8 @@ def _check_unchanged(tasks: tuple[Task, ...], now: Sequence[Tensor], before: Seq
             )
 
 
-def _measures(client: Client, outputs: list[Tensor]) -> None:
+def _measures(client: Client, outputs: list[Tensor], test: Examples) -> None:
     """Metrics that the test targets do not allow are found now; the outputs are made up."""
-    test = client.problem.test
-    if test is None:
-        return
     masks = test.labelled or (None,) * len(outputs)
     for task, output, target, mask in zip(client.problem.tasks, outputs, test.targets, masks, strict=True):
         if task.metrics:

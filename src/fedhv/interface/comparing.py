@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from fedhv.problem.problem import Problem
 from fedhv.report.compared import Study
 from fedhv.runs.back import check_resume_from
 from fedhv.runs.baselines.methods import check_baselines
-from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS, SEEDS
 from fedhv.runs.executors import check_executor
@@ -50,7 +49,7 @@ def compare(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    reference: str | Path | Reference | Sequence[float] | None = None,
+    reference: str | Path | Reference | Sequence[float] | Mapping[str, float] | None = None,
     init: Any = None,
     resume_from: int | None = None,
     fresh: bool = False,
@@ -125,7 +124,7 @@ def compare(
             chosen if local_lrs is None else at_rates(chosen, local_lrs),
             seeds,
             folder,
-            rates=calibrated_with(chosen),
+            usual=chosen,
             own=isinstance(what, Problem),
             given=given,
             jobs=jobs,

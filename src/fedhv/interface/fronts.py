@@ -53,7 +53,7 @@ def front(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    reference: str | Path | Reference | Sequence[float] | None = None,
+    reference: str | Path | Reference | Sequence[float] | Mapping[str, float] | None = None,
     override: Iterable[str] = (),
     data: str | None = None,
     observer: Observer | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def run(
     engine: str | Choice = "auto",
     device: str = "auto",
     precision: str = "auto",
-    reference: str | Path | Reference | Sequence[float] | None = None,
+    reference: str | Path | Reference | Sequence[float] | Mapping[str, float] | None = None,
     init: Any = None,
     resume: bool = False,
     resume_from: int | None = None,
@@ -58,8 +58,8 @@ def run(
         engine: "auto", an engine's name, or a `Choice` that makes an engine.
         device: "auto", "cpu", "cuda", or "mps" (Apple's GPU).
         precision: "auto", "float32", "tf32" or "bf16".
-        reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves.
-            Without one it is calibrated first.
+        reference: For FedHV: a file, the name of one of the setting's references, or the losses themselves, in the
+            order of the tasks or by their names. Without one it is calibrated first.
         init: The initial model instead of its own initialisation: a run's folder, a file, a state dict, or a module.
         resume: Continue the run in `out`; a finished run is returned unchanged.
         resume_from: Go back to this round first, or to the last before it whose checkpoint was kept; then continue.

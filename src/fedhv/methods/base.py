@@ -123,6 +123,22 @@ def check_state(method: Method, after: object, before: State) -> None:
                 f"Method '{method.label}': the State's `{name}` should be a tensor of {wanted.numel()} numbers. "
                 f"Found {what}."
             )
+    if after.model.dtype != before.model.dtype:
+        wanted, other = (str(each.model.dtype).removeprefix("torch.") for each in (before, after))
+        raise InputError(
+            f"Method '{method.label}': the State's `model` should be of {wanted}. Found {other}; write `.float()`. "
+            "Reported losses are of float64, and so is what is computed with them."
+        )
+    for name in ("memory", "record"):
+        if not isinstance(getattr(after, name), Mapping):
+            kind = type(getattr(after, name)).__name__
+            raise InputError(f"Method '{method.label}': the State's `{name}` should be a dict. Found {kind}.")
+    for name, value in after.memory.items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"Method '{method.label}': the State's memory '{name}' should be a tensor, which checkpoints can hold. "
+                f"Found {type(value).__name__}; write torch.tensor(…)."
+            )
 
 
 def checked_round(method: Method, state: State) -> Conversation:

@@ -15,7 +15,7 @@ from fedhv.problem.frames import is_frame
 from fedhv.problem.missing import no_labels
 from fedhv.problem.stored import Collated, Concatenation, Joined
 from fedhv.problem.tasks import Task
-from fedhv.problem.trees import leaves, rebuild, structure
+from fedhv.problem.trees import arranged, leaves, rebuild, structure
 from fedhv.support.errors import InputError
 
 
@@ -74,6 +74,9 @@ def _found(given: Any) -> str:
 def join(problem: str, tasks: Sequence[Task], parts: Sequence[Examples]) -> Examples:
     """All clients' examples, in the clients' order."""
     parts = _with_one_target_shape(problem, tasks, parts)
+    for k, part in enumerate(parts):
+        _check_structure(k, part, parts[0])
+    parts = [part.with_inputs(arranged(part.inputs, parts[0].inputs)) for part in parts]
     for k, part in enumerate(parts):
         _check_alike(k, part, parts[0])
     columns = zip(*(leaves(part.inputs) for part in parts), strict=True)
@@ -134,17 +137,26 @@ def _replaced(values: Sequence[Any], i: int, value: Tensor) -> tuple[Any, ...]:
     return (*values[:i], value, *values[i + 1 :])
 
 
-def _check_alike(k: int, examples: Examples, first: Examples) -> None:
-    """Reject clients whose examples differ in structure or shape."""
+def _check_structure(k: int, examples: Examples, first: Examples) -> None:
+    """Reject clients whose inputs have other parts."""
     if structure(examples.inputs) != structure(first.inputs):
         raise InputError(
             f"All clients' inputs should have the same parts. Found {_parts(examples)} with client {k}, "
             f"{_parts(first)} with client 0."
         )
+
+
+def _check_alike(k: int, examples: Examples, first: Examples) -> None:
+    """Reject clients whose examples differ in form or shape."""
     mine = [*leaves(examples.inputs), *examples.targets]
     others = [*leaves(first.inputs), *first.targets]
     for i, (each, other) in enumerate(zip(mine, others, strict=True)):
-        if isinstance(each, Collated) or isinstance(other, Collated):
+        if isinstance(each, Collated) != isinstance(other, Collated):
+            raise InputError(
+                "All clients' inputs should be arrays, or all be read by `collate` or `in_memory=False`. Found one of "
+                f"each with clients {k} and 0."
+            )
+        if isinstance(each, Collated):
             continue
         if each.shape[1:] != other.shape[1:]:
             what = "targets" if i >= len(mine) - len(examples.targets) else "inputs"

@@ -119,6 +119,6 @@ def _per_example(
             found.append(torch.where(rows(mask), values, torch.zeros_like(values)))
         else:
             there = mask.flatten(1)
-            values = torch.where(there, entries(output, target), torch.zeros(()).to(output))
+            values = torch.where(there, entries(output, target).flatten(1), torch.zeros(()).to(output))
             found.append(values.sum(dim=1) / there.sum(dim=1).clamp(min=1))
     return found

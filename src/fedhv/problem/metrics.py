@@ -48,6 +48,11 @@ class Metric:
     better: Literal["higher", "lower"]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or self.name in ("accuracy", "loss"):
+            raise InputError(
+                "A metric's name should be text other than 'accuracy' and 'loss', which every task has. Found "
+                f"{self.name!r}."
+            )
         if self.better not in ("higher", "lower"):
             raise InputError(f"Metric '{self.name}': `better` should be 'higher' or 'lower'. Found {self.better!r}.")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -39,8 +40,8 @@ class Task:
         missing: A target of this value is missing, as NaN always is.
         whole: Whether targets are whole numbers, as classes are.
         shape: The shape of one example's target, where that is certain.
-        entry_loss: Of targets with several entries the loss of each, whose mean is `loss`: entries may then be missing
-            one by one.
+        entry_loss: Of targets with several entries the loss of each, in the targets' shape or n × entries, whose mean
+            is `loss`: entries may then be missing one by one.
         entry_score: The same of `score`.
         metrics: What else judges the task over the whole test set, the main metric first: names of `METRICS`, or
             `Metric` objects.
@@ -64,6 +65,13 @@ class Task:
     scored: str = "accuracy"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):  # a frame may have numbers as columns; files and messages need text
+            raise InputError(f"A task's name should be text. Found {self.name!r}; give the column by `targets`.")
+        for field in ("scale", "missing"):
+            value = getattr(self, field)
+            object.__setattr__(self, field, value.item() if isinstance(value, np.generic) else value)
+        if self.missing is not None and not is_number(self.missing):
+            raise InputError(f"Task '{self.name}': `missing` should be a number. Found {self.missing!r}.")
         number = is_number(self.scale) and 0 < float(self.scale or 0) < float("inf")
         if self.scale not in (None, "initial") and not number:
             raise InputError(
@@ -183,8 +191,8 @@ def regression(
         metrics: Over the whole test set, the main one first, such as "rmse".
         scale: The unit of the loss: a number, "initial" for its value at the initial model, or None.
     """
-    if not tolerance > 0:
-        raise InputError(f"Parameter `tolerance` should be positive. Found `tolerance = {tolerance}`.")
+    if not (isinstance(tolerance, int | float | np.number) and tolerance > 0):
+        raise InputError(f"Parameter `tolerance` should be a positive number. Found `tolerance = {tolerance!r}`.")
 
     def error(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.reshape(targets.shape) - targets).reshape(targets.shape[0], -1)

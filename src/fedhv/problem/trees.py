@@ -28,6 +28,15 @@ def leaves(inputs: Inputs) -> list[Any]:
     return [leaf for each in inputs for leaf in leaves(each)] if isinstance(inputs, tuple) else [inputs]
 
 
+def arranged(inputs: Inputs, like: Inputs) -> Inputs:
+    """Inputs of the same structure as `like`, with the keys of dicts in the same order: `leaves` then correspond."""
+    if isinstance(inputs, dict):
+        return {name: arranged(inputs[name], each) for name, each in like.items()}
+    if isinstance(inputs, tuple):
+        return tuple(arranged(*pair) for pair in zip(inputs, like, strict=True))
+    return inputs
+
+
 def structure(inputs: Inputs) -> Any:
     """The structure of inputs; equal structures have corresponding parts."""
     if isinstance(inputs, dict):

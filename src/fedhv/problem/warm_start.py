@@ -62,6 +62,11 @@ def warm_started(problem: Problem, source: Any) -> Problem:
             raise InputError(
                 f"{where}: '{name}' should have shape {tuple(value.shape)}. Found {tuple(state[name].shape)}."
             )
+    for name, _ in module.named_parameters():
+        if not bool(state[name].isfinite().all()):
+            raise InputError(
+                f"{where}: '{name}' should be finite. Found NaN or infinity; give a model that is trained."
+            )
     foreign = sorted(set(state) - set(own))
     if foreign:
         raise InputError(

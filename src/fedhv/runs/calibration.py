@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,19 @@ from fedhv.runs.job import Job
 from fedhv.runs.reference import CALIBRATION, Cost, Provenance, Reference
 from fedhv.runs.resolve import resolve
 from fedhv.simulation.divergence import exploded
-from fedhv.simulation.observer import Observer
+from fedhv.simulation.observer import Forwarding, Observer
 from fedhv.simulation.record import Round
-from fedhv.support.errors import Diverged, InputError
+from fedhv.support.errors import Diverged, EarlyStop, InputError
 from fedhv.support.wording import joined
+
+
+class _Whole(Forwarding):
+    """Forwards all events; a calibration computes all its rounds, also if an observer would end a run early."""
+
+    def round(self, round: Round) -> None:
+        """Forward the event."""
+        with suppress(EarlyStop):
+            super().round(round)
 
 
 def find_reference(
@@ -47,7 +57,7 @@ def find_reference(
         folder: The folder of the calibration runs; an interrupted calibration is resumed from it.
         observer: Receives progress.
     """
-    observer = observer or Observer()
+    observer = _Whole(observer or Observer())
     rule = setting.calibration
     under, examples = calibrated_under(setting, problem, data)
     rates = method or setting.method(FedHV.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,10 +48,25 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     for client, kept in checkpoint.kept.items():
         tensors |= {f"{CLIENTS}{client}.{name}": value for name, value in kept.items()}
     if checkpoint.best is not None:
-        tensors[BEST] = checkpoint.best.clone()  # it may be the state's own model, and a file holds a tensor once
+        tensors[BEST] = checkpoint.best
     tensors["round"] = torch.tensor(checkpoint.round)
-    content = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    content = save_tensors(_apart(tensors))
     write_atomic(folder / NAME, content + hashlib.sha256(content).digest(), previous=folder / PREVIOUS)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, none of which shares memory with another: a file holds a piece of memory once.
+
+    The best model may be the state's own, and what a method or a client remembers may be the model of its round.
+    """
+    made: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        place = value.untyped_storage().data_ptr()
+        made[name] = value.clone() if place in places else value
+        places.add(place)
+    return made
 
 
 def kept_checkpoint(folder: Path, round: int) -> Path:

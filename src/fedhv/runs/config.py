@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from fedhv.methods import Method
     from fedhv.simulation.plan import Plan
 
+GIVEN = "given"
+"""The benchmark's name in the setting of a user's own problem."""
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import Dataset
+
 from fedhv.engines import choose_engine
+from fedhv.engines.trial_run import check_test
 from fedhv.problem.initial import initial_model
 from fedhv.problem.joining import as_examples
 from fedhv.problem.missing import whole_classes
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
+from fedhv.problem.stored import Collated
 from fedhv.problem.warm_start import warm_started
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.scales import in_units
@@ -61,6 +65,7 @@ def evaluate(
     trained = warm_started(benchmark, run.state_dict)
     with one_thread(), choose_engine("sequential", device).make(trained) as engine:
         theta = initial_model(trained.model, 0, norm).to(engine.device)
+        check_test(engine.client, theta, test)
         return engine.evaluate(theta, run.evaluation_reference)
 
 
@@ -75,10 +80,11 @@ def _examples(benchmark: Benchmark, given: Any) -> Examples:
             raise InputError(f"Problem '{given.name}' should have test examples. Found none.")
         return given.test
     tasks = benchmark.tasks
-    examples = as_examples("the examples to evaluate on", given, tasks)
+    own, inputs = benchmark.train.inputs, given[0] if isinstance(given, tuple | list) and given else given
+    alike = isinstance(own, Collated) and isinstance(inputs, list | Dataset)  # single examples, as the problem's are
+    examples = as_examples("the examples to evaluate on", given, tasks, own.collate if alike else None)
     if len(examples.targets) != len(tasks):
         raise InputError(
-            f"The examples to evaluate on should have targets for {len(tasks)} tasks. Found {len(examples.targets)}; "
-            "None stands for a task without labels."
+            f"The examples to evaluate on should have targets for {len(tasks)} tasks. Found {len(examples.targets)}."
         )
     return whole_classes(tasks, examples)

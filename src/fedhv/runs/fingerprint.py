@@ -43,10 +43,15 @@ _KEPT = "_fingerprint"
 
 def fingerprint(problem: Problem, method: Method) -> Fingerprint:
     """The digests of a run by name. Those of a problem are computed once and stored with it."""
-    kept = vars(problem).get(_KEPT)
+    return of_problem(problem) | {"method": digest(type(method)), "numerics": NUMERICS}
+
+
+def of_problem(problem: Problem) -> Fingerprint:
+    """The digests of the problem alone."""
+    kept: Fingerprint | None = vars(problem).get(_KEPT)
     if kept is None:
         kept = vars(problem)[_KEPT] = _of_problem(problem)
-    return kept | {"method": digest(type(method)), "numerics": NUMERICS}
+    return kept
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -68,8 +73,12 @@ def _of_problem(problem: Problem) -> Fingerprint:
 
 
 def _of_task(task: Task) -> tuple[Any, ...]:
-    """A task without a scale and metrics has the digest that it had before there were any."""
-    added = [each for each in (task.scale, task.metrics) if each]
+    """A task without a scale, metrics and functions of entries has the digest that it had before there were any."""
+    # Those of the package's own tasks compute what their loss and score do.
+    entries = [
+        each for each in (task.entry_loss, task.entry_score) if getattr(each, "__module__", "") != Task.__module__
+    ]
+    added = [each for each in (task.scale, task.metrics, *entries) if each]
     return (task.name, task.loss, task.score, task.outputs, *added)
 
 

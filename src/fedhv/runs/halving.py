@@ -10,7 +10,6 @@ from typing import Any
 
 from fedhv.methods import Method
 from fedhv.problem.problem import Problem
-from fedhv.runs.calibration import calibrated_with
 from fedhv.runs.config import Setting
 from fedhv.runs.record import Run
 from fedhv.runs.study import without_diverged
@@ -128,7 +127,6 @@ def halve(
     ladder = rungs(trials, last, setting.evaluation.every or last, finalists)  # rungs end in evaluated rounds
     tried = {trial.name: trial for own in everything for trial in own}
     left = everything
-    rates = calibrated_with(methods)
     for rung, (count, rounds) in enumerate(ladder):
         left = [best(own, count) for own in left]
         observer.message(
@@ -137,7 +135,7 @@ def halve(
         )
         variants = [Variant(trial.name, trial.method) for own in left for trial in own]
         study = partial(
-            run_study, setting, problem, variants, seeds, folder, until=rounds, rates=rates, observer=observer
+            run_study, setting, problem, variants, seeds, folder, until=rounds, usual=methods, observer=observer
         )
         without_diverged(study)  # a trial that diverges has the lowest score
         by = by.in_units_of(place for own in left for trial in own for place in _places(trial, folder, seeds))

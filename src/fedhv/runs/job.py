@@ -73,6 +73,7 @@ class Job:
             tasks = [task.name for task in self.problem.tasks]
             object.__setattr__(self, "method", with_preferences(self.method, self.setting.preferences, tasks))
         self.method.check(len(self.problem.tasks))
+        _check_recorded(self.method)
         self.setting.faults.check(len(self.problem.tasks))
         own = reference_of(self.method)
         if own is not None:
@@ -154,6 +155,18 @@ def _check_selection(setting: Setting, problem: Problem) -> None:
             f"`evaluation.{asks}` needs examples that clients hold out. Found none; set `federation.validation`, for "
             "example 0.1."
         )
+
+
+def _check_recorded(method: Method) -> None:
+    """Reject hyper-parameters that a run's configuration cannot hold."""
+    for key, value in method_tables(method).items():
+        try:
+            toml.write({key: value})
+        except TypeError as error:
+            raise InputError(
+                f"Method '{method.label}': `{key}` should be a number, text, or a list or dict of them, since the "
+                f"run's configuration has it. Found that a {error}."
+            ) from None
 
 
 def _main_metric(task: Task) -> MetricName | None:

@@ -15,12 +15,10 @@ from fedhv.problem.initial import make_model
 from fedhv.problem.norm_policy import NORMS, Norm
 from fedhv.problem.norms import apply_norm
 from fedhv.problem.problem import Benchmark
+from fedhv.runs.config import GIVEN
 from fedhv.runs.record import Run, read_run
 from fedhv.support.errors import InputError
 from fedhv.support.imports import import_object
-
-GIVEN = "given"
-"""The benchmark's name in the configuration of a run on a user's own problem."""
 
 Source: TypeAlias = Benchmark | Callable[[], nn.Module] | str
 """A `Problem` or `Benchmark`, a function that makes the model, or "package.module:name" of one of these."""

@@ -15,7 +15,7 @@ from fedhv.problem.holdout import evaluated_on_validation, with_validation
 from fedhv.problem.problem import Problem
 from fedhv.problem.warm_start import warm_started
 from fedhv.protocol.scales import loss_units, unscaled, with_scales
-from fedhv.runs.config import Setting, load_setting, override_setting
+from fedhv.runs.config import GIVEN, Setting, load_setting, override_setting
 from fedhv.runs.federation import FederationSettings
 from fedhv.runs.reference import Provenance, Reference, read_reference
 from fedhv.runs.training import Training
@@ -33,13 +33,22 @@ def resolve(
     """The setting and the divided problem of `what`; its model starts from `init` if that is given."""
     stop_in_import()
     setting = resolve_setting(what, override, rounds)
+    return setting, problem_under(setting, what if isinstance(what, Problem) else None, data, init)
+
+
+def problem_under(setting: Setting, own: Problem | None = None, data: str | None = None, init: Any = None) -> Problem:
+    """The problem as a run under this setting has it: the setting's benchmark, or the user's own problem."""
     federation = setting.federation
-    problem = what
-    if not isinstance(problem, Problem):
+    if own is not None:  # it has its own policy unless that was overridden
+        problem = own if setting.training.norm == own.norm else replace(own, norm=setting.training.norm)
+    elif setting.benchmark == GIVEN:
+        raise InputError(
+            f"The setting '{setting.name}' is that of your own problem, which no setting holds. Give the problem; "
+            "tuned values are methods: compare(problem, [tuned.best(name).method for name in tuned.methods])."
+        )
+    else:
         benchmark = load_benchmark(setting.benchmark, data)
         problem = Problem.divide(benchmark, federation.divide(benchmark))
-    if isinstance(what, Problem) and setting.training.norm != what.norm:  # its own unless it was overridden
-        problem = replace(what, norm=setting.training.norm)
     problem = with_policy(problem, setting)
     problem = hide_labels(problem, federation.missing, federation.missing_by, federation.seed)
     problem = with_validation(problem, federation.validation, federation.seed)
@@ -49,7 +58,7 @@ def resolve(
     scaled = setting.training.scale == "initial"
     if scaled or any(task.scale == "initial" for task in problem.tasks):
         check_model(unscaled(problem))  # an error in the model is one line here; measuring a scale would give torch's
-    return setting, with_scales(problem, scaled)
+    return with_scales(problem, scaled)
 
 
 def with_policy(problem: Problem, setting: Setting) -> Problem:
@@ -89,7 +98,7 @@ def setting_of(problem: Problem) -> Setting:
     n, sizes = len(problem.clients), problem.clients.sizes
     return Setting(
         name=problem.name,
-        benchmark="given",
+        benchmark=GIVEN,
         federation=FederationSettings(n, min(10, n), int(sizes.max()), partition="iid"),
         training=Training(rounds=100, batch_size=32, local_steps=10, norm=problem.norm),
     )
@@ -101,7 +110,7 @@ def named_source(setting: str, name: str) -> str:
 
 
 def resolve_reference(
-    given: str | Path | Reference | Sequence[float] | None, setting: Setting, problem: Problem
+    given: str | Path | Reference | Sequence[float] | Mapping[str, float] | None, setting: Setting, problem: Problem
 ) -> Reference | None:
     """A reference from its name, file or values, checked against the tasks."""
     tasks = tuple(task.name for task in problem.tasks)
@@ -120,8 +129,11 @@ def resolve_reference(
             raise unknown("reference", name, setting.references, hint="A reference is also the path of a .toml file.")
     else:
         try:
-            reference = Reference(tuple(float(value) for value in given))
-        except TypeError:
+            values = (
+                [given[task] for task in tasks] if isinstance(given, Mapping) and len(given) == len(tasks) else given
+            )
+            reference = Reference(tuple(float(value) for value in values))
+        except (TypeError, ValueError, KeyError):
             raise InputError(
                 f"A reference should be a file, a name, or a loss for each of {', '.join(tasks)}. Found {given!r}."
             ) from None

@@ -65,7 +65,7 @@ def run_study(
     folder: Path,
     *,
     until: int | None = None,
-    rates: Method | None = None,
+    usual: Sequence[Method] = (),
     own: bool = False,
     given: Reference | None = None,
     jobs: int | None = None,
@@ -82,16 +82,18 @@ def run_study(
 ) -> list[Run]:
     """Every method with every seed, each in its own folder. Finished runs are read, the others are run or resumed.
 
-    A method may be a `Variant`, so that a study may have it several times. With `until` runs pause after that round,
-    and a later call continues them. A calibration has the learning rates of `rates`, by default FedHV's. `own` is a
-    problem of the user's, which stays in this process; `given` is the reference for all that take one; `init` is where
-    the problem's model begins, for processes that load it themselves. With `fresh` what the folder holds of these runs
-    is deleted first. With `resume_from` runs that have gone further go back to that round first. `baselines` are runs
-    of the study too, after those of the methods.
+    A method may be a `Variant`, so that a study may have it several times. With `until` runs pause after that
+    round, and a later call continues them. `usual` are the methods with their usual learning rates, where variants
+    have others: those of the calibration and of baselines. `own` is a problem of the user's, which stays in this
+    process; `given` is the reference for all that take one; `init` is where the problem's model begins, for
+    processes that load it themselves. With `fresh` what the folder holds of these runs is deleted first. With
+    `resume_from` runs that have gone further go back to that round first. `baselines` are runs of the study too,
+    after those of the methods.
     """
     variants = as_variants(methods)
     choice = choose_engine(engine, device, precision, problem, setting.plan(variants[0].method, seeds[0]))
-    others = [baseline_method(name, setting, len(problem.tasks), variants[0].method) for name in baselines]
+    usual = usual or [each.method for each in variants]
+    others = [baseline_method(name, setting, len(problem.tasks), usual[0]) for name in baselines]
     if executor == "ray" and choice.engine == "ray":
         raise InputError(
             "--executor ray gives every run one worker, --engine ray gives it all of them. Found both; use one."
@@ -109,7 +111,7 @@ def run_study(
         for seed in seeds
         for other in others
     ]
-    whose = calibrated_with([each.method for each in variants])
+    whose = calibrated_with(usual)
     if whose is not None and given is None:
         calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
     if fresh:
@@ -132,7 +134,7 @@ def run_study(
     frozen = given
     if whose is not None:
         make_folder(folder)
-        frozen = _shared_reference(setting, rates or whose, problem, folder, frozen, alone, data, observer)
+        frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
     make_folder(folder)
     study: list[StudyRun | BaselineRun] = [
         # A method that brings its own reference keeps it, unless the user gave one for all.

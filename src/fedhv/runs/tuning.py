@@ -201,7 +201,7 @@ def criterion(name: str | None, tasks: Sequence[Any]) -> Criterion:
 def score(folders: Sequence[Path], rounds: int, by: Criterion) -> float:
     """The mean over runs of the model that each keeps up to a round; −∞ if a run did not get so far.
 
-    A run that has ended before by its setting's `evaluation.patience` did get so far.
+    A run that has ended before, by `evaluation.patience` or by an observer, did get so far.
     """
     found = []
     for folder in folders:

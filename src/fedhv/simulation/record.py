@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,7 +145,8 @@ def bytes_sent(traffic: Traffic) -> dict[str, int]:
 
 def noted(record: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of `State.record` as arguments of `Round`."""
-    found = Fields(dict(record))
+    # Tensors and arrays are lists in a history.
+    found = Fields({key: value.tolist() if hasattr(value, "tolist") else value for key, value in record.items()})
     arguments: dict[str, Any] = {key: found.numbers(key) for key in ("report", "slack", "raised") if key in found}
     if "floored" in found:
         arguments["floored"] = found.whole("floored")
@@ -152,7 +154,14 @@ def noted(record: Mapping[str, Any]) -> dict[str, Any]:
         arguments["absent"] = tuple(int(task) for task in found.numbers("absent"))
     if "watch" in found:
         arguments["watch"] = tuple(_breach(each) for each in found.objects("watch"))
-    return arguments | {"weights_kept": bool(record.get("weights_kept")), "extra": found.but(KEYS)}
+    extra = found.but(KEYS)
+    for key, value in extra.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            what = f"`{key}` should be a number, text, or a list or dict of them, found {type(value).__name__}"
+            raise ValueError(what) from None
+    return arguments | {"weights_kept": bool(record.get("weights_kept")), "extra": extra}
 
 
 def _breach(found: Fields) -> Breach:

@@ -100,6 +100,7 @@ def diagnose(
     data: str | None = None,
     device: str = "auto",
     problem: Problem | None = None,
+    init: Any = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Diagnosis:
     """Apply the theory to a FedHV run, finished or not.
@@ -115,7 +116,8 @@ def diagnose(
         every: With a replay, the number of rounds between measurements. About twenty models by default.
         data: The folder of the datasets.
         device: "auto", "cpu" or "cuda".
-        problem: The run's problem, if it is your own.
+        problem: The run's problem, if it is your own, as `fedhv.run` received it.
+        init: The initial model that the run was given, if it was.
         progress: Called with (rounds done, total) in a replay, (models done, total) otherwise.
     """
     if every is not None and (every < 1 or not replayed):
@@ -123,7 +125,7 @@ def diagnose(
             f"Parameter `every` should be a whole number from 1, together with a replay. Found `every = {every}`"
             f"{'' if replayed else ' without a replay'}."
         )
-    run = read_fedhv_run(Path(folder), data=data, problem=problem)
+    run = read_fedhv_run(Path(folder), data=data, problem=problem, init=init)
     with one_thread():
         measure = _replayed if replayed else _stored
         models, populations, notes = measure(run, tuple(checkpoints), every, device, progress)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ from fedhv.problem.problem import Problem
 from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.cohort import ReportBudget
 from fedhv.runs.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
-from fedhv.runs.config import Setting, setting_from_tables
+from fedhv.runs.config import GIVEN, Setting, setting_from_tables
+from fedhv.runs.fingerprint import changed, of_problem
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import MODEL, REFERENCE, Run, read_run
-from fedhv.runs.resolve import resolve
+from fedhv.runs.resolve import problem_under
 from fedhv.simulation.record import Round
 from fedhv.support.errors import InputError, unknown
 
@@ -114,13 +116,16 @@ class FedHVRun:
         return self.weights[t] if 0 <= t < self.rounds else None
 
 
-def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | None = None) -> FedHVRun:
+def read_fedhv_run(
+    folder: Path, *, data: str | None = None, problem: Problem | None = None, init: Any = None
+) -> FedHVRun:
     """A run of FedHV, finished or not.
 
     Args:
         folder: The run's folder.
         data: The folder of the datasets.
         problem: The run's problem, if it is your own.
+        init: The initial model that the run was given, if it was.
     """
     run = read_run(folder)
     setting = setting_from_tables({key: value for key, value in run.table("setting").items() if key != "methods"})
@@ -132,12 +137,13 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
     reference = run.reference
     if reference is None:
         raise InputError(f"{folder / REFERENCE} is missing: without the reference there are no slacks.")
-    if problem is None and setting.benchmark == "given":
+    if problem is None and setting.benchmark == GIVEN:
         raise InputError(
             f"The run in {folder} has a problem of your own, which is not stored in the folder. "
             "Diagnose it in Python: fedhv.theory.diagnosis.diagnose(folder, problem=…)."
         )
-    divided = problem if problem is not None else resolve(setting, data=data)[1]
+    divided = problem_under(setting, problem, data, init)
+    _check_same(run, divided)
     reference.check(tuple(task.name for task in divided.tasks))
     notes += _gaps(divided, setting, rounds)
     notes += _other_weights(run)
@@ -155,6 +161,17 @@ def read_fedhv_run(folder: Path, *, data: str | None = None, problem: Problem | 
         floored=tuple(round.floored or 0 for round in rounds),
         notes=tuple(notes),
     )
+
+
+def _check_same(run: Run, problem: Problem) -> None:
+    """Reject a problem that is not the run's: its losses would be compared with a reference of others."""
+    now = of_problem(problem)
+    was = {name: value for name, value in run.table("fingerprint").items() if name in now}
+    if was and (differs := changed(was, now)):
+        raise InputError(
+            f"The run in {run.folder} has another problem. Changed since: {', '.join(differs)}. Give the run's own "
+            "problem, and the initial model if it was given one (--init, in Python init=…)."
+        )
 
 
 def _check_rounds(run: Run, folder: Path) -> None:
