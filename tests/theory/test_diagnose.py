@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from observers import Watch
 from problems import SETTING, benchmark, everything_random
 from runs_on_disk import save_every_round
 from safetensors.torch import load_file, save_file
 
 import fedhv.problem.initial
-from fedhv import FedHVError, InputError, Problem
+from fedhv import EarlyStop, FedHVError, InputError, Problem
 from fedhv.paper.laboratory import Quadratics
 from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import Cohort, LocalTraining
@@ -268,6 +269,20 @@ def test_weights_are_compared_with_those_of_the_runs_preferences(setting_file, t
     assert newest.staleness < 0.1
     for said in ("follows preferences (1, 9)", "bounds its weights (weight_cap = 0.95)", "has their median one"):
         assert any(said in note for note in found.notes)
+
+
+def test_a_run_that_ended_early_is_replayed_with_its_schedule(setting_file, tmp_path):
+    """A cosine depends on the planned rounds."""
+    cosine = ["training.schedule.kind=cosine"]
+    slow = fedhv.FedHV(local_lr=0.01)
+    run = fedhv.run(
+        str(setting_file), slow, rounds=12, out=tmp_path / "run", reference=REFERENCE, override=cosine,
+        observer=Watch(4, error=EarlyStop),
+    )  # fmt: skip
+    assert run.summary.rounds == 4
+    found = diagnose(tmp_path / "run", replayed=True)
+    assert "The replay gave the reports and weights of all 4 rounds exactly." in found.notes
+    assert "The run ended after 4 of 12 rounds." in found.notes
 
 
 # --- what cannot be diagnosed ---------------------------------------------------------------------------------

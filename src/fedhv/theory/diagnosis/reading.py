@@ -148,7 +148,9 @@ def read_fedhv_run(
     notes += _gaps(divided, setting, rounds)
     notes += _other_weights(run)
     if len(rounds) < setting.training.rounds:
-        notes.append(f"The run has {len(rounds)} of {setting.training.rounds} rounds so far.")
+        ended = run.ended is not None and run.ended.rounds == len(rounds)
+        has = "ended after" if ended else "has"
+        notes.append(f"The run {has} {len(rounds)} of {setting.training.rounds} rounds{'' if ended else ' so far'}.")
     return FedHVRun(
         record=run,
         folder=folder,

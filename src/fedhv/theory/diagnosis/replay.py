@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -33,10 +34,11 @@ def engine_of(run: FedHVRun, device: str = "auto") -> tuple[Choice, list[str]]:
 def replay(run: FedHVRun, engine: Engine) -> Iterator[tuple[int, State, float]]:
     """(t, the state after t rounds, the largest difference from the history so far), t = 0 … T."""
     method = with_reference(make_method(run.record.method, run.record.parameters), run.reference)
-    plan = replace(run.setting.plan(method, run.record.seed, rounds=run.rounds), evaluate_every=0)
+    # With all rounds of the setting, on which the schedule of the rate depends; the history may have fewer.
+    plan = replace(run.setting.plan(method, run.record.seed), evaluate_every=0, tests=False)
     differs = 0.0
     yield 0, method.start(run.start.model.to(engine.device), len(run.tasks)), differs
-    for finished in simulate(engine, method, plan):
+    for finished in islice(simulate(engine, method, plan), run.rounds):
         t = finished.number - 1
         for was, now in ((run.reports[t], finished.report), (run.weights[t], finished.weights)):
             differs = max(differs, float((np.abs(np.array(now) - was) / np.abs(was).max()).max()))
