@@ -94,6 +94,17 @@ def test_the_mean_of_the_updates_by_hand():
     torch.testing.assert_close(fixed.model, 0.75 * U[0] + 0.25 * U[1])
 
 
+def test_a_schedule_of_the_local_rate_does_not_change_the_gradients_that_an_aggregator_receives():
+    """UPGrad takes gradients below its `norm_eps` for zeros: with the method's own rate it would be a mean here."""
+    opposed = [[1.0, 0.5, 1.0, 0.0], [-2.0, 0.5, 0.0, 1.0]]
+    full, method = updates(opposed), make("torchjd:UPGrad")
+    late = replace(full.cohort, local=replace(full.cohort.local, learning_rate=1e-4 * full.cohort.local.learning_rate))
+    decayed = TaskUpdateReplies(late, LAYOUT, 1e-4 * torch.tensor(opposed))
+    start = method.start(torch.zeros(LAYOUT.d), 2)
+    found, expected = (drive(method.conversation(start), lambda _, r=r: r).weights for r in (decayed, full))
+    torch.testing.assert_close(found, expected)
+
+
 def test_an_aggregator_without_weights_moves_heads_by_the_mean():
     after = step(make("torchjd:TrimmedMean"), GRADIENTS)  # nothing is trimmed: the mean
     torch.testing.assert_close(after.model, torch.tensor(GRADIENTS).mean(dim=0))

@@ -83,9 +83,10 @@ class OnMatrix(TorchJDRule, Method):
 class OnUpdates(OnMatrix):
     """An aggregator on the mean task updates: m local trajectories and m uploads, as FSMGDA.
 
-    The aggregator receives the mean task gradients along the local trajectories, J = −U/(η_ℓ K). If it combines the
-    rows by weights, the heads move by the same weights; otherwise a head moves by 1/m. The length of the result is
-    TorchJD's: that of a sum for some rules and of a mean for others. Choose `server_lr` accordingly.
+    The aggregator receives the mean task gradients along the local trajectories, J = −U/(η_ℓ K), with the round's η_ℓ
+    and K = `training.local_steps`. If it combines the rows by weights, the heads move by the same weights; otherwise a
+    head moves by 1/m. The length of the result is TorchJD's: that of a sum for some rules and of a mean for others.
+    Choose `server_lr` accordingly.
     """
 
     rates_of: ClassVar[str] = "fsmgda"
@@ -94,7 +95,7 @@ class OnUpdates(OnMatrix):
         """One round: a step along the aggregate of the task updates."""
         replies = yield TaskUpdates(state.model)
         U, layout, local = replies.mean_updates, replies.layout, replies.cohort.local
-        length = self.local_lr * local.steps
+        length = local.learning_rate * local.steps  # the round's rate: a schedule may have changed the method's
         # A task that no client of the cohort has is not a row of J, and has weight 0 in this round.
         present = replies.present.nonzero().flatten()
         J = layout.shared(U).double()[present.to(U.device)] / -length
