@@ -15,26 +15,23 @@ from fedhv.problem.problem import Problem
 from fedhv.runs.back import take_all_back
 from fedhv.runs.baseline_run import BaselineRun, FollowingParts
 from fedhv.runs.baselines.methods import baseline_method
-from fedhv.runs.calibration import calibrated_under, calibrated_with, check_calibration, find_reference
+from fedhv.runs.calibration import calibrated_under, calibrated_with
 from fedhv.runs.cluster import on_ray
 from fedhv.runs.config import Setting
 from fedhv.runs.defaults import EXECUTORS
 from fedhv.runs.executors import one_by_one, together
 from fedhv.runs.folder import check_folder, lacks_fingerprint, remove_runs
 from fedhv.runs.history import Following
-from fedhv.runs.job import Job
 from fedhv.runs.processes import in_processes
 from fedhv.runs.record import REFERENCE, SUMMARY, Run, read_run, read_summary
-from fedhv.runs.reference import Reference, read_reference
+from fedhv.runs.reference import Reference
+from fedhv.runs.shared_reference import calibration_runs, shared_reference
 from fedhv.runs.study_run import Outcome, StudyRun
 from fedhv.runs.variants import Variant, as_variants
 from fedhv.simulation.observer import Announcing, Observer, Progress
 from fedhv.support.cores import usable_cores
 from fedhv.support.errors import Diverged, FedHVError, InputError
 from fedhv.support.files import make_folder
-
-CALIBRATION = "calibration"
-"""The folder of the runs behind a study's reference."""
 
 
 class StudyFailed(FedHVError):
@@ -100,60 +97,74 @@ def run_study(
         )
     single = own or choice.engine == "ray"
     workers = 1 if single else min(jobs or usable_cores(), len(seeds) * (len(variants) + len(others)))
-    alone = choice  # a calibration has the machine to itself
-    if executor == "ray" and engine == "auto" and choice.engine == "parallel":
-        choice = replace(choice, engine="sequential", reason="runs are tasks of a Ray cluster, a core for each")
-    elif engine == "auto" and choice.engine == "parallel" and workers > 1:
-        choice = replace(choice, engine="sequential", reason=f"{workers} runs at a time, a core for each")
-    places = [(each.place(folder, seed), each.method, seed) for each in variants for seed in seeds]
+    beside = choice if engine != "auto" else _beside_others(choice, executor, workers)
+    played = [
+        StudyRun(setting, each.method, seed, each.place(folder, seed), None, beside, data, init, each.name, until)
+        for seed in seeds
+        for each in variants
+    ]
     compared = [
-        BaselineRun(setting, other, seed, folder / f"{other.label}-seed{seed}", choice, data, init)
+        BaselineRun(setting, other, seed, folder / f"{other.label}-seed{seed}", beside, data, init)
         for seed in seeds
         for other in others
     ]
+    study: list[StudyRun | BaselineRun] = [*played, *compared]
     whose = calibrated_with(usual)
     if whose is not None and given is None:
         calibrated_under(setting, problem, data)  # bad input is found before anything is written or deleted
     if fresh:
-        stale = [*(place for place, _, _ in places), *(each.folder for each in compared)]
         shared = whose is not None  # else other runs of the folder keep their reference
-        remove_runs([*stale, *((folder / CALIBRATION).glob("*") if shared else [])])
+        remove_runs([*(each.folder for each in study), *(calibration_runs(folder) if shared else [])])
         if shared:
             (folder / REFERENCE).unlink(missing_ok=True)
-    for place, method, seed in places:
-        check_folder(place, Job(setting, problem, method, seed, choice).config(), resume=True)
-    for each in compared:
+    for each in study:
         check_folder(each.folder, each.config(problem), resume=True)
     if resume_from is not None:
-        take_all_back([place for place, _, _ in places], resume_from, observer)
-    every = [*(place for place, _, _ in places), *(each.folder for each in compared)]
-    finished = sum(read_summary(place) is not None for place in every)
+        take_all_back([each.folder for each in played], resume_from, observer)
+    finished = sum(read_summary(each.folder) is not None for each in study)
     if finished:
-        observer.message(f"{finished} of {len(every)} runs are read from {folder}.")
-    observer = Announcing(observer, str(choice) if choice.announce else "")
-    frozen = given
-    if whose is not None:
-        make_folder(folder)
-        frozen = _shared_reference(setting, whose, problem, folder, frozen, alone, data, observer)
+        observer.message(f"{finished} of {len(study)} runs are read from {folder}.")
+    observer = Announcing(observer, str(beside) if beside.announce else "")
     make_folder(folder)
-    study: list[StudyRun | BaselineRun] = [
-        # A method that brings its own reference keeps it, unless the user gave one for all.
-        StudyRun(
-            setting,
-            each.method,
-            seed,
-            each.place(folder, seed),
-            frozen if needs_reference(each.method) else given,
-            choice,
-            data,
-            init,
-            each.name,
-            until,
-        )
-        for seed in seeds
-        for each in variants
+    frozen = given
+    if whose is not None:  # a calibration has the machine to itself
+        frozen = shared_reference(setting, whose, problem, folder, given, choice, data, observer)
+    # A method that brings its own reference keeps it, unless the user gave one for all.
+    study[: len(played)] = [
+        replace(each, reference=frozen if needs_reference(each.method) else given) for each in played
     ]
-    study += compared
+    if finished == len(study):
+        _warn_without_fingerprints(study, observer)
+        outcomes: Sequence[Outcome] = one_by_one(study, problem, Observer())  # they are only read
+    elif executor == "ray":
+        outcomes = on_ray(study, jobs, _ticker(study, problem, observer))
+    elif beside.engine == "stacked":
+        outcomes = together(study, problem, jobs, observer)
+    elif workers == 1:
+        outcomes = one_by_one(study, problem, observer)
+    else:
+        outcomes = in_processes(study, workers, _ticker(study, problem, observer))
+    return _complete(study, outcomes)
+
+
+def _beside_others(choice: Choice, executor: str, workers: int) -> Choice:
+    """The engine of a run that shares the machine with other runs, where none was asked for."""
+    if choice.engine != "parallel" or (executor != "ray" and workers == 1):
+        return choice
+    many = "runs are tasks of a Ray cluster" if executor == "ray" else f"{workers} runs at a time"
+    return replace(choice, engine="sequential", reason=f"{many}, a core for each")
+
+
+def _warn_without_fingerprints(study: Sequence[StudyRun | BaselineRun], observer: Observer) -> None:
+    if old := sum(lacks_fingerprint(each.folder) for each in study):
+        observer.message(
+            f"{old} of them were begun by a version without fingerprints: whether they belong to this problem cannot "
+            "be checked."
+        )
+
+
+def _ticker(study: Sequence[StudyRun | BaselineRun], problem: Problem, observer: Observer) -> Callable[[], None]:
+    """Shows how far the runs are, which other processes compute."""
     followed = [
         (each, Following(each.folder) if isinstance(each, StudyRun) else FollowingParts(each, problem))
         for each in study
@@ -162,22 +173,7 @@ def run_study(
     def tick() -> None:
         observer.runs([_progress(each, history) for each, history in followed])
 
-    if finished == len(every):
-        if old := sum(map(lacks_fingerprint, every)):
-            observer.message(
-                f"{old} of them were begun by a version without fingerprints: whether they belong to this problem "
-                "cannot be checked."
-            )
-        outcomes: Sequence[Outcome] = one_by_one(study, problem, Observer())  # they are only read
-    elif executor == "ray":
-        outcomes = on_ray(study, jobs, tick)
-    elif choice.engine == "stacked":
-        outcomes = together(study, problem, jobs, observer)
-    elif workers == 1:
-        outcomes = one_by_one(study, problem, observer)
-    else:
-        outcomes = in_processes(study, workers, tick)
-    return _complete(study, outcomes)
+    return tick
 
 
 def without_diverged(study: Callable[[], list[Run]]) -> list[Run]:
@@ -188,34 +184,6 @@ def without_diverged(study: Callable[[], list[Run]]) -> list[Run]:
         if not failed.diverged:
             raise
         return failed.runs
-
-
-def _shared_reference(
-    setting: Setting,
-    method: Method,
-    problem: Problem,
-    folder: Path,
-    given: Reference | None,
-    choice: Choice,
-    data: str | None,
-    observer: Observer,
-) -> Reference:
-    path = folder / REFERENCE
-    if path.exists():
-        kept = read_reference(path)
-        if given is not None and given.values != kept.values:
-            raise InputError(f"{path} holds another reference than the given one. Choose another --out.")
-        if given is None and kept.provenance.calibrated:
-            check_calibration(kept, setting, method, problem, choice, data, folder / CALIBRATION)
-        return kept
-    if given is None:
-        observer.message("No reference was given.")
-    place = folder / CALIBRATION
-    reference = given or find_reference(
-        setting, method, problem, choice=choice, data=data, folder=place, observer=observer
-    )
-    reference.write(path)
-    return reference
 
 
 def _complete(study: Sequence[StudyRun | BaselineRun], outcomes: Sequence[Outcome]) -> list[Run]:

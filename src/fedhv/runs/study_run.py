@@ -43,6 +43,10 @@ class StudyRun:
         """The label in progress."""
         return f"{self.name or self.method.label} seed {self.seed}"
 
+    def config(self, problem: Problem) -> dict[str, Any]:
+        """`config.toml`; the reference is no part of it."""
+        return Job(self.setting, problem, self.method, self.seed, self.choice).config()
+
     def job(self, problem: Problem) -> Job:
         """The job that this run is."""
         job = Job(
