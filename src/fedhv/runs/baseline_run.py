@@ -61,7 +61,8 @@ class BaselineRun:
 
     def config(self, problem: Problem) -> dict[str, Any]:
         """`config.toml`, as a run's; the task is a part's."""
-        made = Job(replace(self.setting, baselines={}), problem, self.method, self.seed, self.choice).config()
+        setting = replace(self.setting, preferences={}, baselines={})  # all weights are equal
+        made = Job(setting, problem, self.method, self.seed, self.choice).config()
         made["setting"]["methods"][self.method.label].pop("task", None)
         return made
 
