@@ -65,7 +65,7 @@ def evaluate(
     trained = warm_started(benchmark, run.state_dict)
     with one_thread(), choose_engine("sequential", device).make(trained) as engine:
         theta = initial_model(trained.model, 0, norm).to(engine.device)
-        check_test(engine.client, theta, test)
+        check_test(engine.client, theta)
         return engine.evaluate(theta, run.evaluation_reference)
 
 
