@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from observers import Watch
-from problems import everything_random
+from problems import everything_random, quadratic
 from rich.console import Console
 
 import fedhv
@@ -207,6 +207,14 @@ def test_a_study_is_a_data_frame(study, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_pandas)
     with pytest.raises(fedhv.FedHVError, match=r"^`to_frame` needs pandas: pip install pandas\.$"):
         study.to_frame()
+
+
+def test_a_data_frame_has_the_references():
+    pytest.importorskip("pandas")
+    methods = ["uniform", fedhv.FedHV(reference=(30.0, 20.0))]
+    frame = fedhv.compare(quadratic(), methods, [0], rounds=1, quiet=True).to_frame()
+    assert list(frame["reference/right"].fillna(0)) == [0, 20]
+    assert "reference" not in frame
 
 
 def test_a_study_writes_its_report(study, tmp_path):

@@ -181,6 +181,8 @@ def test_examples_that_the_model_does_not_take_are_one_line():
     inputs, targets = run.problem.test.inputs, run.problem.test.targets
     with pytest.raises(InputError, match=r"^The model should take the test examples' inputs, .* \(2, 5\) of torch"):
         fedhv.evaluate(run, (inputs[:, :5], targets))
+    gaps = targets[0].double().index_fill(0, torch.arange(3), torch.nan)  # labels may be missing, also the first
+    assert fedhv.evaluate(run, (inputs, [gaps, targets[1]])).tasks[1] == run.tasks[1]
     with pytest.raises(InputError, match=r"should have targets for 2 tasks\. Found 1\.$"):
         fedhv.evaluate(run, (inputs, targets[:1]))
 

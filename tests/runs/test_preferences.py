@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedhv import FedHV, InputError, calibrate, load_setting, run
+from fedhv import FedHV, InputError, calibrate, compare, load_setting, run
 from fedhv.methods import make_method
 from fedhv.methods.preferences import with_preferences
 
@@ -58,6 +58,12 @@ def test_mistakes_are_named_in_one_line_before_anything_is_written(method, chang
         play(method, *changes, out=tmp_path / "r")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "r").exists()
+
+
+def test_baselines_beside_preferences_have_equal_weights(tmp_path):
+    short = {"rounds": 1, "participants": 2, "override": [*CHANGES, *PREFERENCES], "jobs": 1, "quiet": True}
+    found = compare("digits", ["fixed"], [0], baselines=["pooled"], out=tmp_path, **short)
+    assert [run.weights for run in found] == [pytest.approx((0.75, 0.25)), (0.5, 0.5)]
 
 
 def test_preferences_by_hand():

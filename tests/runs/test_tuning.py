@@ -198,6 +198,14 @@ def test_trials_are_judged_by_the_tasks_main_metrics(tmp_path):
     assert "Chosen by the tasks' main metrics (roc_auc, rmse)" in found.how
 
 
+def test_the_share_that_clients_of_ones_own_problem_hold_out_is_said():
+    problem = resolve(mixed(), ["federation.validation=0.3"])[1]
+    found = tune(problem, ["uniform"], 1, rounds=1, jobs=1, quiet=True, participants=2, local_steps=1)
+    held = len(problem.validation.indices)
+    assert found.share == held / (held + len(problem.clients.indices))
+    assert " on 30% of each client's training examples" in found.how
+
+
 def test_a_trial_that_ends_early_is_judged_by_its_last_evaluation(tmp_path):
     """Nothing is better than the first evaluation: every trial ends by patience after the second, before its rung."""
     same = Metric("same", lambda outputs, targets: 0.5, "higher")

@@ -43,12 +43,14 @@ def check_model(problem: Problem) -> None:
         check_buffers(client.network.module, buffers)
         with one_line("The model should take the problem's inputs in training mode too."):
             check_side_effects(client, theta, batch)
-        if problem.test is not None:
-            check_test(client, theta, problem.test)
+        check_test(client, theta)
 
 
-def check_test(client: Client, theta: Tensor, test: Examples) -> None:
+def check_test(client: Client, theta: Tensor) -> None:
     """Reject test examples that the model, a loss, a score or a metric does not take."""
+    test = client.problem.test
+    if test is None:
+        return
     few = prepared(client, test)
     _measures(client, _evaluates(client, theta, few, "the test examples' inputs"), test)
 

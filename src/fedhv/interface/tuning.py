@@ -62,7 +62,7 @@ def tune(
         seeds: The seeds of every trial; its score is the mean over them.
         by: "mean_accuracy", "worst_accuracy", "mean_loss", "hypervolume" or "main", the mean of the tasks' main
             metrics. By default "main" if a task has a metric, else "mean_accuracy".
-        validation: The share of its examples that every client holds out, unless the setting has one already.
+        validation: The share of its examples that every client holds out, unless the setting or the problem has one.
         ranges: Other ranges to search by name, such as `{"local_lr": (0.1, 1.0), "stch.mu": (0.05, 0.5)}`.
         rounds: The rounds of the last rung, instead of the setting's.
         out: The folder of the trials and of `tuned.toml`; nothing is kept without one.
@@ -76,7 +76,8 @@ def tune(
     changes = changes_of(tune, settings, override)
     original = resolve_setting(what, changes)  # with its own rounds: those of the trials are no part of the result
     share = original.federation.validation or validation
-    held = [] if isinstance(what, Problem) and what.validation is not None else [f"federation.validation={share}"]
+    own = what.validation if isinstance(what, Problem) else None
+    held = [f"federation.validation={share}"] if own is None else []
     setting, problem = resolve(what, [*changes, *held, "evaluation.on=validation"], rounds, data)
     chosen = [setting.chosen(method) for method in methods]
     check_applied(changes, methods)
@@ -104,6 +105,7 @@ def tune(
             trials=trials,
             finalists=finalists,
             by=judged,
+            share=share if own is None else len(own.indices) / (len(own.indices) + len(problem.clients.indices)),
             ranges=checked,
             original=original,
             observer=watch,

@@ -16,6 +16,7 @@ from fedhv.problem.missing import whole_classes
 from fedhv.problem.problem import Benchmark, Clients, Examples, Problem
 from fedhv.problem.stored import Collated
 from fedhv.problem.warm_start import warm_started
+from fedhv.protocol.client import Client
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.scales import in_units
 from fedhv.runs.model import Source, as_run, benchmark_of
@@ -63,10 +64,10 @@ def evaluate(
         benchmark = Problem.divide(benchmark, Clients.of([range(len(benchmark.train))]))
     benchmark = in_units(replace(benchmark, test=test, norm=norm), run.summary.loss_units)
     trained = warm_started(benchmark, run.state_dict)
+    theta = initial_model(trained.model, 0, norm)
     with one_thread(), choose_engine("sequential", device).make(trained) as engine:
-        theta = initial_model(trained.model, 0, norm).to(engine.device)
-        check_test(engine.client, theta, test)
-        return engine.evaluate(theta, run.evaluation_reference)
+        check_test(Client(trained), theta)
+        return engine.evaluate(theta.to(engine.device), run.evaluation_reference)
 
 
 def _loaded(path: str) -> Any:

@@ -115,6 +115,7 @@ def halve(
     trials: int,
     finalists: int,
     by: Criterion,
+    share: float,
     ranges: Mapping[str, tuple[float, float]],
     original: Setting,
     observer: Observer,
@@ -154,7 +155,7 @@ def halve(
         label = chosen.method.label
         tables[label] = tables.get(label, {}) | dict(chosen.values)
     result = replace(original, methods=tables)
-    found = Tuned(result, tuple(tried.values()), tuple(ladder), tuple(seeds), by, setting.federation.validation, folder)
+    found = Tuned(result, tuple(tried.values()), tuple(ladder), tuple(seeds), by, share, folder)
     found.write(folder)
     return found
 

@@ -150,9 +150,12 @@ class Summary(Evaluation):
 
     def row(self) -> dict[str, Any]:
         """Its numbers and names in one flat row, for a table of many runs."""
-        weights = zip(self.tasks, self.weights, strict=True)
-        plain = {key: value for key, value in self.as_dict().items() if not isinstance(value, list | dict)}
-        by_task = dict(self.scalars()) | {f"weights/{task.name}": weight for task, weight in weights}
+        found = self.as_dict()
+        by_task = dict(self.scalars())
+        for name in ("weights", "reference", "loss_units"):
+            values = found.pop(name, None) or []
+            by_task |= {f"{name}/{task.name}": value for task, value in zip(self.tasks, values, strict=bool(values))}
+        plain = {key: value for key, value in found.items() if not isinstance(value, list | dict)}
         return plain | by_task | asdict(self.communication)
 
     @property
