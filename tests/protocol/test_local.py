@@ -168,6 +168,7 @@ def test_epochs_give_larger_clients_more_steps():
     [
         ({"optimiser": "adm"}, "'adm'.*adam"),
         ({"nesterov": True}, "`nesterov` needs"),
+        ({"keep_state": True}, "plain SGD has none"),
         ({"optimiser": "adam", "momentum": 0.9}, "`momentum` is of SGD"),
         ({"weight_decay": -1.0}, "`weight_decay`"),
         ({"betas": (0.9,)}, "`betas`"),

@@ -8,7 +8,7 @@ from mixed import CHANGES, mixed
 from observers import Watch
 from problems import everything_random
 
-from fedhv import InputError, Metric, Uniform, compare, load_setting, run, tune
+from fedhv import FedHVError, InputError, Metric, Uniform, compare, load_setting, run, tune
 from fedhv.methods.knobs import KNOBS
 from fedhv.methods.parts.watch import ReferenceBreached
 from fedhv.methods.rules.moving import MovingFedHV
@@ -196,6 +196,17 @@ def test_trials_are_judged_by_the_tasks_main_metrics(tmp_path):
     assert found.best("uniform").values["local_lr"] == pytest.approx(0.01, rel=0.02)
     assert [each.score for each in found.trials] == sorted(each.score for each in found.trials)
     assert "Chosen by the tasks' main metrics (roc_auc, rmse)" in found.how
+
+
+def test_a_score_that_no_trial_has_chooses_none(tmp_path):
+    problem = mixed()
+    undefined = Metric("undefined", lambda outputs, targets: float("nan"), "higher")
+    problem = replace(problem, tasks=tuple(replace(task, metrics=(undefined,)) for task in problem.tasks))
+    with pytest.raises(FedHVError, match=r"No trial of method 'uniform' has a score: .*undefined.*--by mean_loss"):
+        tune(problem, ["uniform"], 2, rounds=1, jobs=1, quiet=True, out=tmp_path, participants=2, local_steps=1)
+    assert not (tmp_path / "tuned.toml").exists()
+    by = {"by": "mean_loss", "participants": 2, "local_steps": 1}
+    assert tune(problem, ["uniform"], 2, rounds=1, jobs=1, quiet=True, out=tmp_path, **by).methods
 
 
 def test_the_share_that_clients_of_ones_own_problem_hold_out_is_said():

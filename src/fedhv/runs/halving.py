@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -148,6 +149,11 @@ def halve(
             raise FedHVError(
                 f"All trials of method '{own[0].method.label}' diverged{stopped}. Give smaller rates with "
                 "--range local_lr=LOW:HIGH."
+            )
+        if all(math.isnan(trial.score) for trial in own if trial.score is not None):
+            raise FedHVError(
+                f"No trial of method '{own[0].method.label}' has a score: {by.text} is not defined on the held-out "
+                "examples. Hold out more, or judge by another criterion (--by mean_loss)."
             )
     tables = {name: dict(values) for name, values in original.methods.items()}
     for own in left:

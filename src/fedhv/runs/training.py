@@ -32,7 +32,8 @@ class Training:
         betas: Of Adam.
         epsilon: Of Adam.
         clip: The largest norm of a client's gradient; larger ones are scaled down.
-        keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh.
+        keep_state: Whether clients keep their optimiser's state from round to round; else it starts afresh. Plain
+            SGD has none.
         schedule: How the clients' learning rate changes over the rounds.
         norm: What becomes of the model's BatchNorm layers: "refuse", "frozen", "local", "average" or "group".
         scale: The unit of the tasks' losses: "none" leaves them as they are; with "initial" each is measured in units

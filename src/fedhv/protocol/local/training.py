@@ -67,6 +67,11 @@ class LocalTraining:
             raise InputError('`nesterov` needs `optimiser = "sgd"` with a `momentum` above 0.')
         if self.momentum and self.optimiser != "sgd":
             raise InputError(f"`momentum` is of SGD. Found it with '{self.optimiser}'; set `betas` instead.")
+        if self.keep_state and self.optimiser == "sgd" and not self.momentum:
+            raise InputError(
+                "`keep_state` keeps the optimiser's state between rounds, and plain SGD has none. Leave it out, or set "
+                "`momentum` or another `optimiser`."
+            )
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"`weight_decay` should be 0 or more. Found {self.weight_decay}.")
         if len(self.betas) != 2 or not all(is_number(b) and 0 <= b < 1 for b in self.betas):
