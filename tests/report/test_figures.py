@@ -22,6 +22,7 @@ from fedhv.report.figures import ablation, balance, benchmark, costs, learning, 
 from fedhv.report.figures.drawing import drawing, plain, write_figure
 from fedhv.report.figures.writing import figures_of, prefixes, write_figures
 from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, styles
+from fedhv.runs.config import GIVEN
 from fedhv.support.errors import InputError
 from report.studies import write_run, write_study
 
@@ -357,6 +358,12 @@ def test_benchmarks_of_ones_own_are_not_run_by_a_report(tmp_path):
     assert notes == [
         "my.own:benchmark: no figures of its labels and images, since it is not one of the shipped benchmarks"
     ]
+
+
+def test_a_problem_of_ones_own_has_its_name_in_the_note_on_its_figures(tmp_path):
+    study = read_study([write_run(tmp_path / "r", rounds=4, done=2, benchmark=GIVEN)])
+    _, notes = write_figures(study, tmp_path)
+    assert [note.partition(":")[0] for note in notes] == [study.settings[0].name]
 
 
 def test_data_that_is_not_at_hand_is_a_note(tmp_path):

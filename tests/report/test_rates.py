@@ -58,3 +58,8 @@ def test_a_sentence_names_what_it_knows():
     assert rates_sentence({}) == ""
     assert pair_text(None) == "–"
     assert pair_text((1.0, 0.05)) == "1/0.05"
+
+
+def test_a_rate_that_was_divided_by_the_number_of_tasks_has_four_digits():
+    assert pair_text((1.0, 0.1 / 3)) == "1/0.03333"
+    assert pair_text((1.0, 1e-9)) == "1/1e-09"

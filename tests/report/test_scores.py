@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from mixed import CHANGES, mixed
@@ -135,6 +136,20 @@ def test_final_numbers_are_those_of_the_kept_model_on_all_held_out_examples(tmp_
     said = "Scores are those on the examples that clients hold out, not on the test examples."
     assert said in found["main"].caption
     assert payload(read_study([tmp_path]))["settings"][0]["rates"].endswith(said)
+
+
+def test_tables_of_clients_that_evaluate_alone_say_that_there_are_no_test_examples(tmp_path):
+    whole = mixed(metrics=False)
+    alone = replace(whole, test=None, name="alone", validation=whole.clients)
+    kwargs = {"rounds": 1, "override": ["training.local_steps=1"], "engine": "sequential", "quiet": True}
+    fedhv.compare(alone, ["uniform"], [1], out=tmp_path / "alone", **kwargs)
+    study = read_study([tmp_path])
+    said = "Scores are those on the examples that clients hold out: there are no test examples."
+    assert said in {table.name: table.caption for table in tables(study)}["main"]
+    assert said in payload(study)["settings"][0]["rates"]
+    fedhv.compare(mixed(metrics=False), ["uniform"], [1], out=tmp_path / "tested", **kwargs)
+    caption = {table.name: table.caption for table in tables(read_study([tmp_path]))}["main"]
+    assert "Scores of alone are those on the examples that clients hold out" in caption
 
 
 def test_a_table_over_rounds_says_which_examples_they_are_evaluated_on(tmp_path):

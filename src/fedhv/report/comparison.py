@@ -13,8 +13,11 @@ from fedhv.report.ranking import ONE_SEED, RULE
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import group_rates, study_sentence
 from fedhv.report.reading import RunData
+from fedhv.runs.fingerprint import NO_TEST
+from fedhv.runs.folder import FINGERPRINT
 from fedhv.runs.selected import Selected
 from fedhv.support.errors import InputError
+from fedhv.support.wording import joined
 
 SETTING, METHOD = Column("Setting", numeric=False), Column("Method", numeric=False)
 RATES_COLUMN = Column(RATES, numeric=False, listing=True)
@@ -167,11 +170,22 @@ def caption_of(what: str, study: StudyData, *more: str) -> str:
 def held_out_sentence(groups: Iterable[Group]) -> str:
     """Whose scores are not those of test examples."""
     runs = [run for group in groups for run in group.counted]
-    held = [run for run in runs if run.record.table("setting", "evaluation").get("on") == "validation"]
-    if not held:
-        return ""
-    whose = "Scores" if len(held) == len(runs) else "Scores of runs with `evaluation.on = 'validation'`"
-    return f"{whose} are those on the examples that clients hold out, not on the test examples."
+    without = [run for run in runs if _untested(run)]
+    tested = [run for run in runs if not _untested(run)]
+    held = [run for run in tested if run.record.table("setting", "evaluation").get("on") == "validation"]
+    said = []
+    if without:
+        names = joined(list(dict.fromkeys(setting_title(run.setting) for run in without)))
+        whose = f"Scores of {names}" if tested else "Scores"
+        said.append(f"{whose} are those on the examples that clients hold out: there are no test examples.")
+    if held:
+        whose = "Scores" if len(held) == len(runs) else "Scores of runs with `evaluation.on = 'validation'`"
+        said.append(f"{whose} are those on the examples that clients hold out, not on the test examples.")
+    return " ".join(said)
+
+
+def _untested(run: RunData) -> bool:
+    return bool(run.record.table(FINGERPRINT).get("test") == NO_TEST)
 
 
 def rounds_sentence(groups: Iterable[Group]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedhv.report.groups import Group, SettingStudy, StudyData, setting_title
-from fedhv.report.variants import shipped_rates, tuned_methods, value_text
+from fedhv.report.variants import shipped_rates, tuned_methods
 from fedhv.runs.defaults import BASELINES
 from fedhv.runs.record import Run
 from fedhv.runs.summary import RATES
@@ -23,8 +23,8 @@ LISTED_UP_TO = 6
 
 
 def pair_text(rates: tuple[float, float] | None) -> str:
-    """Server and local learning rate: "1.2/0.3"."""
-    return UNKNOWN if rates is None else "/".join(value_text(float(rate)) for rate in rates)
+    """Server and local learning rate: "1.2/0.3". A rate that was divided by the number of tasks may not end."""
+    return UNKNOWN if rates is None else "/".join(f"{rate:.4g}" for rate in rates)
 
 
 def rates_of(runs: Iterable[Run]) -> str:

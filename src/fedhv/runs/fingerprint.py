@@ -38,6 +38,9 @@ WHAT = {
 }
 """The name of each digest in messages."""
 
+NO_TEST = digest_arrays([])
+"""The digest of the test examples of a problem that has none."""
+
 _KEPT = "_fingerprint"
 
 
@@ -64,7 +67,7 @@ def _of_problem(problem: Problem) -> Fingerprint:
     return {
         "inputs": digest_arrays(_arrays(problem.train.inputs)),
         "targets": digest_arrays([*_arrays(problem.train.targets), *_masks(problem.train)]),
-        "test": digest_arrays([] if test is None else [*_arrays((test.inputs, test.targets)), *_masks(test)]),
+        "test": NO_TEST if test is None else digest_arrays([*_arrays((test.inputs, test.targets)), *_masks(test)]),
         "clients": digest_arrays([lists for each in held for lists in (each.indices, each.offsets)]),
         "model": _of_model(problem),
         "tasks": digest([_of_task(task) for task in problem.tasks]),

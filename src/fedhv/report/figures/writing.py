@@ -17,7 +17,7 @@ from fedhv.report.figures import ablation, balance, benchmark, costs, learning, 
 from fedhv.report.figures.drawing import drawing, write_figure
 from fedhv.report.groups import SettingStudy, StudyData
 from fedhv.report.palette import Style, styles
-from fedhv.runs.config import setting_from_tables
+from fedhv.runs.config import GIVEN, setting_from_tables
 from fedhv.support.errors import FedHVError
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def _draw_benchmark(
     name = tables.get("benchmark")
     if name not in BENCHMARKS:
         # Loading a user's own benchmark would run the code that a file in the study names.
-        return [], [f"{name}: no figures of its labels and images, since it is not one of the shipped benchmarks"]
+        title = tables.get("name") if name == GIVEN else name
+        return [], [f"{title}: no figures of its labels and images, since it is not one of the shipped benchmarks"]
     written: list[Path] = []
     notes: list[str] = []
     try:
