@@ -1,5 +1,7 @@
 """Bad input on the command line: one line that says what is wrong, exit code 2, and nothing left behind."""
 
+import errno
+import io
 import os
 import re
 
@@ -174,6 +176,22 @@ def test_more_than_the_memory_holds_is_one_line(command, folder):
     assert done.code == 1
     assert re.fullmatch(r"Error: There is not enough memory[^\n]+\n", done.err), done.err
     assert everything(folder) == before
+
+
+def test_an_output_without_space_is_one_line(command, monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stdout", Full())
+    done = command("list", "methods")
+    assert done.code == 1
+    assert re.fullmatch(r"Error: The output cannot be written: no space is left\.[^\n]+\n", done.err), done.err
+
+
+def test_a_closed_output_is_no_error(command, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert command("list", "methods").code == 0
 
 
 def test_corrupt_checkpoints_are_refused_and_everything_stays(command, folder):

@@ -26,6 +26,8 @@ def main() -> None:
 
     from fedhv.cli.app import commands
 
+    if sys.stdout is None:  # it was closed before the start, as by `>&-`
+        _print_nothing()
     try:
         code = commands()(standalone_mode=False)
         if code == Interrupted.exit_code:  # typer's own exit code for an interrupted command
@@ -40,6 +42,9 @@ def main() -> None:
     except click.ClickException as error:
         _fail(_with_remedy(error.format_message()), 2)
     except OSError as error:
+        if error.filename is None and error.errno == errno.ENOSPC:
+            _print_nothing()  # at its end Python would try once more to print what is left
+            _fail("The output cannot be written: no space is left. Free some, or send the output elsewhere.", 1)
         if error.filename is None:
             raise
         _fail(f"{error.filename} cannot be used: {error.strerror}.", 2 if error.errno == errno.ENAMETOOLONG else 1)
@@ -54,6 +59,10 @@ def main() -> None:
         if not said or os.environ.get("FEDHV_TRACEBACK"):
             raise
         _fail(f"{said}. FEDHV_TRACEBACK=1 shows the traceback.", 1)
+
+
+def _print_nothing() -> None:
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is closed with the process
 
 
 def _with_remedy(message: str) -> str:
