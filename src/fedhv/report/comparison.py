@@ -190,7 +190,7 @@ def _untested(run: RunData) -> bool:
 
 def rounds_sentence(groups: Iterable[Group]) -> str:
     """That rounds are evaluated on other examples than the kept models of these groups, where they are."""
-    found = (selection_of(run) for group in groups for run in group.counted)
+    found = (selection_of(run) for group in groups for run in group.counted if not _untested(run))
     if not any(each is not None and each.validation is not None for each in found):
         return ""
     return (
