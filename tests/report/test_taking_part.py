@@ -7,6 +7,7 @@ import json
 import pytest
 
 from fedhv.report import read_study
+from fedhv.report.missing import missing_labels
 from fedhv.report.payload import payload
 from fedhv.report.runpayload import clock_mates, seconds_left
 from fedhv.support import toml
@@ -169,3 +170,25 @@ def test_every_row_has_its_rates_and_unequal_ones_are_said(tmp_path):
     ]
     assert "differ" in setting["rates"]
     assert [run["rates"] for run in setting["runs"]] == ["1.2/0.1", "1.2/0.3"]
+
+
+def test_rounds_without_labels_of_a_task_are_counted_for_methods_without_reports(tmp_path):
+    """Uniform's history does not say them: it showed 0 where FedHV, with the same cohorts, had all rounds."""
+    for method in ("uniform", "fedhv"):
+        run = write_run(tmp_path / method, method=method, rounds=2)
+        summary = json.loads((run / "summary.json").read_text())
+        summary |= {"labels": [20, 10], "client_labels": [[10, 10, 0], [10, 10, 10]]}
+        (run / "summary.json").write_text(json.dumps(summary))
+    for method in ("uniform", "fedhv"):
+        cohort = {"present": 2, "asked": [0], "taken": [0]}
+        told = {"absent": [1]} if method == "fedhv" else {}
+        change(tmp_path / method, r1={"cohort": cohort, **told}, r2={"cohort": cohort | {"taken": [1]}})
+    assert without(tmp_path) == ["0/2", "1/2"] * 2
+    lines = [json.loads(line) for line in (tmp_path / "uniform" / "history.jsonl").read_text().splitlines()]
+    del lines[0]["cohort"]
+    (tmp_path / "uniform" / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert without(tmp_path) == ["–", "–", "0/2", "1/2"]
+
+
+def without(folder):
+    return [row[-1].plain for section in missing_labels(read_study([folder])).sections for row in section]

@@ -7,6 +7,9 @@ import numpy as np
 from fedhv.report.cells import Cell, Column, Table, words
 from fedhv.report.comparison import METHOD, SETTING, setting_cell
 from fedhv.report.groups import Group, StudyData
+from fedhv.report.reading import RunData
+from fedhv.runs.participation import Participants
+from fedhv.support.errors import InputError
 
 
 def missing_labels(study: StudyData) -> Table:
@@ -32,7 +35,7 @@ def missing_labels(study: StudyData) -> Table:
     )
     caption = (
         "Where labels are missing: how many training examples are labelled for a task, and in how many rounds of all "
-        "runs no client of the cohort had any; the last report counted there."
+        "runs no client of the cohort had any; the last report counted there. –: unknown."
     )
     return Table("labels", "Missing labels", caption, columns, tuple(sections))
 
@@ -43,5 +46,23 @@ def _count(group: Group, i: int) -> Cell:
 
 
 def _absent(group: Group, i: int) -> Cell:
-    gone = int(sum(np.nansum(run.rounds.absent[:, i]) for run in group.runs if run.rounds.absent.shape[1] > i))
-    return Cell(f"{gone}/{sum(run.done for run in group.runs)}", value=gone)
+    found = [_rounds_without(run, i) for run in group.runs if run.done]
+    known = [gone for gone in found if gone is not None]
+    if not known or len(known) < len(found):
+        return Cell("–")
+    return Cell(f"{sum(known)}/{sum(run.done for run in group.runs)}", value=sum(known))
+
+
+def _rounds_without(run: RunData, i: int) -> int | None:
+    """As the history says. Without reports it may not: then from who took part and who has labels, if that is known."""
+    rounds = run.rounds
+    if np.isfinite(rounds.report).any() or np.nansum(rounds.absent):
+        return int(np.nansum(rounds.absent[:, i]))
+    owners = {client for client, row in enumerate(run.client_labels) if row[1 + i] > 0}
+    try:
+        taken = [Participants.of(played) for played in run.record.rounds] if owners else []
+    except InputError:  # the history is damaged
+        return None
+    if not taken or any(each is None for each in taken):
+        return None
+    return sum(owners.isdisjoint(each.taken) for each in taken if each is not None)
