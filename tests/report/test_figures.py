@@ -19,11 +19,12 @@ from fedhv.problem.problem import Clients
 from fedhv.report import make_study, read_study
 from fedhv.report.aggregate import cost_curve, cost_until, metric_curve, round_curve
 from fedhv.report.figures import ablation, balance, benchmark, costs, learning, tradeoff
-from fedhv.report.figures.drawing import drawing, plain, write_figure
+from fedhv.report.figures.drawing import drawing, write_figure
 from fedhv.report.figures.writing import figures_of, prefixes, write_figures
 from fedhv.report.palette import METHOD_STYLES, OKABE_ITO, styles
 from fedhv.runs.config import GIVEN
 from fedhv.support.errors import InputError
+from fedhv.support.wording import plain
 from report.studies import write_run, write_study
 
 METHODS = ("uniform", "fsmgda", "fedcmoo", "fedhv")

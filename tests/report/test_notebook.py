@@ -1,9 +1,12 @@
 """Notebooks: progress, tables and figures in a real kernel."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from problems import everything_random
+from torch import nn
 
 import fedhv
 from fedhv import FedHVError
@@ -83,6 +86,34 @@ def test_a_studys_figure_has_the_mean_of_the_seeds():
     last = [run.tasks[0].accuracy for run in study if run.method == "uniform"]
     assert uniform.get_ydata()[-1] == pytest.approx(sum(last) / 2)
     assert len(axes[0].collections) == 2  # bands
+
+
+def test_a_plot_takes_any_name_and_has_four_tasks_in_a_row():
+    """Dollars started mathematics, legends hid names that begin with an underscore, and all panels were in one row."""
+    canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
+    tasks = [fedhv.classification(name, 2) for name in ("$\\bad{$", "_hidden", *"abc")]
+    inputs, labels = torch.randn(20, 3), torch.arange(20) % 2
+    part = (inputs, [labels] * len(tasks))
+    problem = fedhv.Problem.from_clients(partial(Many, len(tasks)), tasks, [part, part], test=part, name="$many_")
+    study = fedhv.compare(problem, ["uniform"], [0], rounds=1, baselines=["local"], **OPTIONS)
+    figure = study.plot()
+    canvas(figure).draw()
+    assert len(figure.axes) == 2 * len(tasks)
+    assert figure.axes[0].get_gridspec().ncols == 4
+    local = next(line for line in figure.axes[0].lines if line.get_label() == "local")
+    assert local.get_marker() == "o"  # one evaluation is no line
+    alone = study[0].plot()
+    canvas(alone).draw()
+    assert len(alone.axes[1].get_legend_handles_labels()[1]) == len(tasks)
+
+
+class Many(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(3, 2) for _ in range(outputs)])
+
+    def forward(self, inputs):
+        return [head(inputs) for head in self.heads]
 
 
 def test_without_matplotlib_a_plot_says_what_to_install(monkeypatch):

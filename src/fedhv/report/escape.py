@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import re
 
+from fedhv.support.wording import one_line
+
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -16,12 +18,6 @@ _SYMBOLS = {
     "B_rep": r"$B_{\mathrm{rep}}$", "η_g": r"$\eta_g$", "η_ℓ": r"$\eta_\ell$", "ρ_clip": r"$\rho_{\mathrm{clip}}$",
     "δ_r": r"$\delta_r$",
 }  # fmt: skip
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks and control characters, which tables cannot hold."""
-    return _CONTROL.sub(" ", text)
 
 
 def latex_text(text: str, math: bool = False) -> str:

@@ -7,9 +7,10 @@ import io
 from collections.abc import Iterable, Sequence
 
 from fedhv.report.cells import MINUS, Cell, Table
-from fedhv.report.escape import html_text, markdown_text, one_line
+from fedhv.report.escape import html_text, markdown_text
 from fedhv.report.latex import latex
 from fedhv.report.terminal import terminal
+from fedhv.support.wording import one_line
 
 __all__ = ["comma_separated", "html", "latex", "markdown", "terminal"]
 

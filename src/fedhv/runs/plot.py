@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhv.support.errors import FedHVError
 from fedhv.support.statistics import Spread
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 HEIGHT, WIDTH = 2.4, 3.4
 """Of one panel, in inches."""
 DASHES = ("-", "--", "-.", ":")
+COLUMNS = 4
+LONGEST = 24
+"""Of a task's or a metric's name in the title of a panel."""
 
 
 def plot_run(run: Run) -> Figure:
@@ -28,38 +33,46 @@ def plot_run(run: Run) -> Figure:
         raise FedHVError("A plot needs at least one round. Found none.")
     evaluated = run.evaluations
     for i, name in enumerate(_tasks(run)):
-        look = {"color": f"C{i}", "linestyle": DASHES[i % len(DASHES)], "label": name}
+        look = {"color": f"C{i}", "linestyle": DASHES[i % len(DASHES)], "label": plain(name)}
         if evaluated:
             values = [round.evaluation.tasks[i].main.value for round in evaluated if round.evaluation is not None]
             scores.plot([round.number for round in evaluated], values, marker="o", markersize=3, **look)
         weights.plot([round.number for round in run.rounds], [round.weights[i] for round in run.rounds], **look)
-    figure.suptitle(f"{run.method} on {run.setting}, seed {run.seed}", fontsize=9)
-    _finish(scores, "Score: " + ", ".join(_score_names(run)))
+    figure.suptitle(plain(f"{run.method} on {run.setting}, seed {run.seed}"), fontsize=9)
+    _finish(scores, plain("Score: " + ", ".join(_score_names(run))))
     _finish(weights, "Weight")
     weights.legend(fontsize=7, frameon=False)
     return figure
 
 
 def plot_runs(runs: Sequence[Run]) -> Figure:
-    """A panel for every task's score and, below, one for its weight; a line is a method's mean over seeds."""
+    """A panel for every task's score and, below, one for its weight; a line is a method's mean over seeds.
+
+    A row has up to four tasks.
+    """
     methods = list(dict.fromkeys(run.method for run in runs))
     tasks = _tasks(runs[0])
-    figure = _figure(2, len(tasks))
-    panels = figure.subplots(2, len(tasks), squeeze=False)
+    columns = min(len(tasks), COLUMNS)
+    rows = 2 * math.ceil(len(tasks) / columns)
+    figure = _figure(rows, columns)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    score_panels, weight_panels = panels[::2].ravel(), panels[1::2].ravel()
+    for left in (*score_panels[len(tasks) :], *weight_panels[len(tasks) :]):
+        left.remove()
     for j, method in enumerate(methods):
         own = [run for run in runs if run.method == method]
-        look = {"color": f"C{j}", "linestyle": DASHES[j % len(DASHES)], "label": method}
+        look = {"color": f"C{j}", "linestyle": DASHES[j % len(DASHES)], "label": plain(method)}
         for i in range(len(tasks)):
             scores = [
                 {r.number: r.evaluation.tasks[i].main.value for r in run.evaluations if r.evaluation} for run in own
             ]
             weights = [{r.number: r.weights[i] for r in run.rounds if len(r.weights) == len(tasks)} for run in own]
-            _line(panels[0, i], scores, look, band=True)
-            _line(panels[1, i], weights, look, band=False)
+            _line(score_panels[i], scores, look, band=True)
+            _line(weight_panels[i], weights, look, band=False)
     for i, (name, score) in enumerate(zip(tasks, _score_names(runs[0], every=True), strict=True)):
-        _finish(panels[0, i], f"{name}: {score}")
-        _finish(panels[1, i], f"{name}: weight")
-    panels[0, 0].legend(fontsize=7, frameon=False)
+        _finish(score_panels[i], f"{plain(name, LONGEST)}: {plain(score, LONGEST)}")
+        _finish(weight_panels[i], f"{plain(name, LONGEST)}: weight")
+    score_panels[0].legend(fontsize=7, frameon=False)
     return figure
 
 
@@ -68,7 +81,8 @@ def _line(axes: Axes, series: Sequence[dict[int, float]], look: dict[str, Any], 
     rounds = sorted(set.intersection(*(set(each) for each in series)))
     spreads = [Spread.of([each[number] for each in series]) for number in rounds]
     means = [spread.mean for spread in spreads]
-    axes.plot(rounds, means, linewidth=1.3, **look)
+    marker = "o" if len(rounds) == 1 else ""  # a baseline has one evaluation, which is no line
+    axes.plot(rounds, means, linewidth=1.3, marker=marker, markersize=4, **look)
     if band and len(series) > 1:
         low, high = ([s.mean + sign * (s.deviation or 0.0) for s in spreads] for sign in (-1, 1))
         axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedhv.report.aggregate import metric_curve
 from fedhv.report.comparison import final, values_of
-from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, panels, plain
+from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, panels
 from fedhv.report.figures.learning import TITLES
 from fedhv.report.groups import ReportSweep, SettingStudy, method_title
 from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, Style, sequence
 from fedhv.report.variants import value_text
 from fedhv.support.statistics import Spread
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhv.report.aggregate import Curve, round_curve
-from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, only, panels, plain
+from fedhv.report.figures.drawing import draw, from_zero, legend_above, letters, only, panels
 from fedhv.report.groups import Group, SettingStudy
 from fedhv.report.palette import task_styles
 from fedhv.report.reading import RunData
 from fedhv.support.numbers import is_number
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

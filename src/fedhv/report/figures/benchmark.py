@@ -8,8 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from fedhv.problem.problem import Benchmark, Clients, Examples
-from fedhv.report.figures.drawing import WIDTH, drawing, panels, plain
+from fedhv.report.figures.drawing import WIDTH, drawing, panels
 from fedhv.support.errors import InputError
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

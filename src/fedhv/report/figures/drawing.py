@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhv.report.aggregate import Curve
-from fedhv.report.escape import one_line
 from fedhv.report.palette import Style
 from fedhv.support.errors import InputError
 from fedhv.support.files import write_atomic
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,14 +120,6 @@ def draw(axes: Axes, curve: Curve, style: Style, label: str, named: bool = False
 def linestyle(style: Style) -> Any:
     """The dashes in matplotlib's notation."""
     return (0, style.dash) if style.dash else "-"
-
-
-def plain(text: str, longest: int = 48) -> str:
-    """A user-chosen name for a figure: one line, no mathematics, no leading underscore, which legends would hide."""
-    text = one_line(text)
-    text = text if len(text) <= longest else text[: longest - 1] + "…"
-    text = text.replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:

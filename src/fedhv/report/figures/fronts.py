@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhv.report.figures.drawing import legend_above, linestyle, panels, plain
+from fedhv.report.figures.drawing import legend_above, linestyle, panels
 from fedhv.report.front import dominates
 from fedhv.report.palette import front_styles
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

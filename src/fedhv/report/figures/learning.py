@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fedhv.report.aggregate import metric_curve
-from fedhv.report.figures.drawing import WIDTH, draw, from_zero, legend_above, letters, only, panels, plain
+from fedhv.report.figures.drawing import WIDTH, draw, from_zero, legend_above, letters, only, panels
 from fedhv.report.groups import SettingStudy
 from fedhv.report.palette import Style
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,10 +10,11 @@ import numpy as np
 
 from fedhv.report.aggregate import metric_curve
 from fedhv.report.comparison import final, values_of
-from fedhv.report.figures.drawing import WIDTH, legend_above, linestyle, panels, plain
+from fedhv.report.figures.drawing import WIDTH, legend_above, linestyle, panels
 from fedhv.report.groups import SettingStudy
 from fedhv.report.palette import Style
 from fedhv.support.statistics import Spread
+from fedhv.support.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhv.report.figures.drawing import letters, linestyle, panels, plain
+from fedhv.report.figures.drawing import letters, linestyle, panels
 from fedhv.report.palette import DASHES, MARKERS, OKABE_ITO, sequence, task_styles
+from fedhv.support.wording import plain
 from fedhv.theory.diagnosis.diagnose import Diagnosis
 
 if TYPE_CHECKING:
