@@ -91,7 +91,7 @@ def test_a_studys_figure_has_the_mean_of_the_seeds():
 def test_a_plot_takes_any_name_and_has_four_tasks_in_a_row():
     """Dollars started mathematics, legends hid names that begin with an underscore, and all panels were in one row."""
     canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
-    tasks = [fedhv.classification(name, 2) for name in ("$\\bad{$", "_hidden", *"abc")]
+    tasks = [fedhv.classification(name, 2) for name in ("$\\bad{$", "_hidden", *"abcdefgh")]
     inputs, labels = torch.randn(20, 3), torch.arange(20) % 2
     part = (inputs, [labels] * len(tasks))
     problem = fedhv.Problem.from_clients(partial(Many, len(tasks)), tasks, [part, part], test=part, name="$many_")
@@ -104,7 +104,10 @@ def test_a_plot_takes_any_name_and_has_four_tasks_in_a_row():
     assert local.get_marker() == "o"  # one evaluation is no line
     alone = study[0].plot()
     canvas(alone).draw()
-    assert len(alone.axes[1].get_legend_handles_labels()[1]) == len(tasks)
+    legend = alone.axes[1].get_legend()
+    assert len(legend.get_texts()) == len(tasks)
+    assert legend.get_window_extent().x0 >= alone.axes[1].get_window_extent().x1  # beside the panel, not over the lines
+    assert legend.get_window_extent().x1 <= alone.bbox.x1
 
 
 class Many(nn.Module):

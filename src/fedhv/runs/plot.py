@@ -22,18 +22,22 @@ HEIGHT, WIDTH = 2.4, 3.4
 DASHES = ("-", "--", "-.", ":")
 COLUMNS = 4
 LONGEST = 24
-"""Of a task's or a metric's name in the title of a panel."""
+"""Of a task's or a metric's name in a title or a legend."""
+LEGEND_INSIDE = 6
+"""Up to this number of tasks a legend has room in a panel."""
 
 
 def plot_run(run: Run) -> Figure:
     """Two panels: the score of every task and its weight, against the round."""
-    figure = _figure(1, 2)
+    names = _tasks(run)
+    beside = len(names) > LEGEND_INSIDE
+    figure = _figure(1, 3 if beside else 2)
     scores, weights = figure.subplots(1, 2)
     if not run.rounds:
         raise FedHVError("A plot needs at least one round. Found none.")
     evaluated = run.evaluations
-    for i, name in enumerate(_tasks(run)):
-        look = {"color": f"C{i}", "linestyle": DASHES[i % len(DASHES)], "label": plain(name)}
+    for i, name in enumerate(names):
+        look = {"color": f"C{i}", "linestyle": DASHES[i % len(DASHES)], "label": plain(name, LONGEST)}
         if evaluated:
             values = [round.evaluation.tasks[i].main.value for round in evaluated if round.evaluation is not None]
             scores.plot([round.number for round in evaluated], values, marker="o", markersize=3, **look)
@@ -41,7 +45,8 @@ def plot_run(run: Run) -> Figure:
     figure.suptitle(plain(f"{run.method} on {run.setting}, seed {run.seed}"), fontsize=9)
     _finish(scores, plain("Score: " + ", ".join(_score_names(run))))
     _finish(weights, "Weight")
-    weights.legend(fontsize=7, frameon=False)
+    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "ncols": math.ceil(len(names) / 14)} if beside else {}
+    weights.legend(fontsize=7, frameon=False, **place)
     return figure
 
 
