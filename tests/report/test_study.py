@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +96,26 @@ def test_a_run_without_a_readable_config_is_left_out(tmp_path, text, reason):
     assert len(study.runs) == 3
     assert study.notes[0].startswith("fedhv-seed0 is left out: ")
     assert reason in study.notes[0]
+
+
+def test_folders_and_histories_that_cannot_be_read_are_noted(tmp_path, monkeypatch):
+    """As those of another user. Such a folder was missing without a word, such a history was said not to be there."""
+    write_study(tmp_path / "study")
+    (tmp_path / "study" / "fedhv-seed0" / "history.jsonl").unlink()
+    (tmp_path / "study" / "fedhv-seed0" / "history.jsonl").mkdir()
+    listed = os.scandir
+
+    def scandir(folder):
+        if Path(folder).name == "fedhv-seed42":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    study = read_study([tmp_path / "study"])
+    assert "study/fedhv-seed42 could not be read: Permission denied" in study.notes
+    assert any(
+        "history.jsonl has no rounds that can be read; only the final values are known" in n for n in study.notes
+    )
 
 
 def test_damaged_summaries_and_references_are_noted(tmp_path):

@@ -120,6 +120,8 @@ class Reader:
 
     folders: Sequence[Path]
     _kept: dict[Path, tuple[tuple[Any, ...], RunData | str]] = field(default_factory=dict)
+    _closed: dict[str, str] = field(default_factory=dict)
+    """Folders that cannot be listed, each with the reason."""
 
     def __post_init__(self) -> None:
         if not self.folders:
@@ -138,9 +140,11 @@ class Reader:
 
     def read(self) -> tuple[list[RunData], list[str]]:
         """The runs, and a note on every run that cannot be read."""
-        runs, notes = [], []
+        places = self._places()
+        runs: list[RunData] = []
+        notes = [f"{folder} could not be read: {why}" for folder, why in self._closed.items()]
         roles: dict[Path, dict[str, Role]] = {}
-        for name, path, study in self._places():
+        for name, path, study in places:
             stamp = _stamp(path, FILES)
             if path not in self._kept or self._kept[path][0] != stamp:
                 self._kept[path] = (stamp, _read(name, path))
@@ -161,8 +165,9 @@ class Reader:
         """
         found: dict[Path, tuple[str, Path | None]] = {}
         several = len(self.folders) > 1
+        self._closed.clear()
         for top, title in unique_titles(self.folders).items():
-            for path in _run_folders(top):
+            for path in _run_folders(top, self._closed):
                 inside = path.relative_to(top).as_posix()
                 name = title if inside == "." else f"{title}/{inside}" if several else inside
                 study = path.parent.parent
@@ -188,9 +193,16 @@ def unique_titles(folders: Sequence[Path]) -> dict[Path, str]:
             length[folder] += 1
 
 
-def _run_folders(top: Path) -> Iterator[Path]:
-    """Every folder with a `config.toml`. Links are not followed, so nothing outside is read."""
-    for parent, children, files in os.walk(top, followlinks=False):
+def _run_folders(top: Path, closed: dict[str, str]) -> Iterator[Path]:
+    """Every folder with a `config.toml`. Links are not followed, so nothing outside is read.
+
+    `closed` receives the folders that cannot be listed: a run in one of them would be missing without a word.
+    """
+
+    def failed(error: OSError) -> None:
+        closed[Path(error.filename).relative_to(top.parent).as_posix()] = error.strerror or str(error)
+
+    for parent, children, files in os.walk(top, onerror=failed, followlinks=False):
         if CONFIG in files:
             children.clear()  # the calibration of a run is not a run of the study
             yield Path(parent)
@@ -226,7 +238,7 @@ def _read(name: str, folder: Path) -> RunData | str:
     records = read_rounds(folder)
     summary = _read_or_note(SUMMARY, lambda: run.ended, notes)
     if summary is not None and records.rounds.last < summary.rounds:
-        records = from_summary(summary, records.rounds.last)
+        records = from_summary(summary, records.rounds.last, (folder / HISTORY).exists())
     reference = _read_or_note(REFERENCE, lambda: run.reference, notes)
     return RunData(
         name=name,

@@ -155,8 +155,11 @@ def conform(rounds: Rounds, evaluations: Evaluations, m: int) -> tuple[Rounds, E
     )
 
 
-def from_summary(summary: Summary, done: int = 0) -> HistoryRecords:
-    """One evaluation and the totals, for a finished run whose history is lost or holds only `done` rounds."""
+def from_summary(summary: Summary, done: int = 0, there: bool = False) -> HistoryRecords:
+    """One evaluation and the totals, for a finished run whose history is lost or holds only `done` rounds.
+
+    `there` says that its file is there.
+    """
     least = summary.min_report_slack
     totals = Round(
         number=summary.rounds,
@@ -171,7 +174,13 @@ def from_summary(summary: Summary, done: int = 0) -> HistoryRecords:
         shared=summary.shared_clock or 1,
         evaluation=summary,
     )
-    lost = f"ends after round {done} of {summary.rounds}" if done else "is missing"
+    lost = (
+        f"ends after round {done} of {summary.rounds}"
+        if done
+        else "has no rounds that can be read"
+        if there
+        else "is missing"
+    )
     records = _arrays([totals], [f"{NAME} {lost}; only the final values are known"])
     return replace(records, rounds=replace(records.rounds, exchanges=np.full(1, math.nan)))
 
