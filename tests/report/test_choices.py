@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -93,6 +94,21 @@ def test_of_a_tuning_the_chosen_trials_are_compared(tmp_path):
     assert "Chosen by MeanAcc." in tables(study)[0].caption
     assert not any("has not finished" in note for note in study.notes)
     assert len(payload(study)["settings"][0]["runs"]) == 6
+
+
+def test_what_a_search_ended_early_is_in_no_ablation_and_is_not_missing(tmp_path):
+    """Its values of fewer rounds were ranked beside those of all rounds."""
+    write_searched(tmp_path, ("uniform",))
+    given_up = tmp_path / "uniform-local_lr-1"
+    shutil.rmtree(given_up)
+    for seed in (0, 42):
+        write_run(given_up / f"uniform-seed{seed}", method="uniform", seed=seed, parameters={"local_lr": 1.0}, done=4)
+    choose(tmp_path, uniform=0.3)
+    study = read_study([tmp_path])
+    made = {table.name: table for table in tables(study)}
+    assert [row[4].text for row in made["ablations"].rows] == ["1.2/0.1", "1.2/0.3"]
+    assert not [note for note in study.notes if "finished" in note]
+    assert len(payload(study)["settings"][0]["series"]) == 3  # the page has all
 
 
 def test_points_of_a_front_are_not_compared(tmp_path):

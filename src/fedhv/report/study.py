@@ -101,7 +101,7 @@ def _order(run: RunData) -> tuple[Any, ...]:
 def _sweeps(groups: Sequence[Group]) -> tuple[ReportSweep, ...]:
     sweeps = []
     for method in dict.fromkeys(group.method for group in groups):
-        own = [group for group in groups if group.method == method]
+        own = [group for group in groups if group.method == method and not _given_up(group)]
         default = next((group for group in own if not group.variant), None)
         for key in sorted({key for group in own for key, _ in group.variant}, key=factor_order):
             found = [(group.variant[0][1], group) for group in own if [k for k, _ in group.variant] == [key]]
@@ -111,6 +111,11 @@ def _sweeps(groups: Sequence[Group]) -> tuple[ReportSweep, ...]:
                 found.sort(key=lambda each: sort_key(each[0]))
                 sweeps.append(ReportSweep(method, key, tuple(v for v, _ in found), tuple(group for _, group in found)))
     return tuple(sweeps)
+
+
+def _given_up(group: Group) -> bool:
+    """Whether a search ended all its runs early, or they diverged: values of fewer rounds do not compare."""
+    return group.role.part == "tried" and not any(run.finished for run in group.runs)
 
 
 def _distinct(runs: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
