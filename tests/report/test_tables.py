@@ -348,3 +348,21 @@ def test_runs_that_are_not_finite_still_make_tables(tmp_path):
     assert table.rows[0][4].plain == "nan"
     for form in (*FORMATS.values(), html, terminal):
         form(table)
+
+
+def test_every_table_says_which_of_its_values_are_those_of_fewer_rounds(tmp_path):
+    """The table of ablations ranked them without a word, and that of tasks showed them so."""
+    for steps in (5, 10, 20):
+        done = 4 if steps == 20 else None
+        for seed in (0, 1):
+            write_run(tmp_path / f"{steps}-{seed}", method="uniform", seed=seed, local_steps=steps, done=done)
+    made = {table.name: table for table in tables(read_study([tmp_path]))}
+    assert [row[3].text for row in made["ablations"].rows] == ["K = 5", "K = 10", "K = 20*"]
+    assert made["ablations"].caption.endswith(
+        "Uniform (K = 20)* has not finished: values of the last evaluation so far."
+    )
+    assert "has not finished" not in made["main"].caption  # which has the usual K only
+    write_run(tmp_path / "going", method="fedhv", done=4)
+    made = {table.name: table for table in tables(read_study([tmp_path]))}
+    for name in ("main", "per-task", "last-ten"):
+        assert "FedHV* has not finished: values of the last evaluation so far." in made[name].caption

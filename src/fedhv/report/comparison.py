@@ -61,7 +61,7 @@ def comparison(
 
     `more` is a sentence for the caption.
     """
-    caption = caption_of(what, study, more, _units(study), _unfinished(study))
+    caption = caption_of(what, study, more, _units(study))
     labels = labels_of(study)
     shown = [(setting, {g.label: g for g in setting.groups if g.counted}) for setting in study.settings]
     shown = [(setting, by_label) for setting, by_label in shown if by_label]
@@ -162,6 +162,7 @@ def caption_of(what: str, study: StudyData, *more: str) -> str:
         *more,
         mixed_sentence(study),
         held_out_sentence(groups),
+        unfinished_sentence(groups),
         study_sentence(study),
     )
     return " ".join(filter(None, said))
@@ -267,6 +268,8 @@ def _units(study: StudyData) -> str:
     return " ".join(said)
 
 
-def _unfinished(study: StudyData) -> str:
-    unfinished = any(group.unfinished for setting in study.settings for group in setting.groups)
-    return "* has not finished: values of the last evaluation so far." if unfinished else ""
+def unfinished_sentence(groups: Iterable[Group]) -> str:
+    """Which rows or columns have values of fewer rounds than planned; lists of methods mark them with a star."""
+    names = list(dict.fromkeys(f"{group.label}*" for group in groups if group.unfinished))
+    has = "has" if len(names) == 1 else "have"
+    return f"{joined(names)} {has} not finished: values of the last evaluation so far." if names else ""

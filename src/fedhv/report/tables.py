@@ -25,6 +25,7 @@ from fedhv.report.comparison import (
     row_of,
     setting_cell,
     spread_of,
+    unfinished_sentence,
 )
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
@@ -137,6 +138,7 @@ def ablations(study: StudyData) -> Table:
     columns = (*heads, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
     shown = [group for setting in study.settings for sweep in setting.sweeps for group in sweep.groups]
     caption = f"One hyper-parameter varied, {spread_of(shown)}. {ranking_rule(shown)} Ranks are within each ablation."
+    caption = " ".join(filter(None, (caption, unfinished_sentence(shown))))
     return Table("ablations", "Ablations", caption, columns, tuple(sections))
 
 
@@ -147,7 +149,10 @@ def _ablation(setting: Cell, sweep: ReportSweep, metrics: tuple[ReportMetric, ..
     ]
     rows = []
     for i, (value, group) in enumerate(zip(sweep.values, sweep.groups, strict=True)):
-        variant = words(sweep.factor.of(value), sweep.factor.latex_of(latex_text(value_text(value), math=True)))
+        star = "*" if group.unfinished else ""
+        variant = words(
+            sweep.factor.of(value) + star, sweep.factor.latex_of(latex_text(value_text(value), math=True)) + star
+        )
         names = (setting, words(method_title(sweep.method)), words(sweep.factor.title), variant)
         rows.append((*names, rates_cell(group), *(column[i] for column in cells), count(group)))
     return tuple(rows)
