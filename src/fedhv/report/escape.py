@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from fedhv.support.wording import one_line
+from fedhv.support.wording import on_one_line
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -24,19 +24,19 @@ def latex_text(text: str, math: bool = False) -> str:
     """Text for LaTeX; within mathematics words are set upright."""
     if math and re.fullmatch(r"-?[0-9.]+", text):
         return text
-    pieces = re.split(f"({'|'.join(map(re.escape, _SYMBOLS))})", one_line(text))
+    pieces = re.split(f"({'|'.join(map(re.escape, _SYMBOLS))})", on_one_line(text))
     escaped = "".join(_SYMBOLS.get(piece) or "".join(_LATEX.get(c, c) for c in piece) for piece in pieces)
     return rf"\text{{{escaped}}}" if math else escaped
 
 
 def markdown_text(text: str) -> str:
     """Text for a cell of a Markdown table: no markup, no HTML, no column."""
-    return re.sub(r"([\\`*_{}\[\]|~#!$])", r"\\\1", html.escape(one_line(text), quote=False))
+    return re.sub(r"([\\`*_{}\[\]|~#!$])", r"\\\1", html.escape(on_one_line(text), quote=False))
 
 
 def html_text(text: str) -> str:
     """Text for HTML."""
-    return html.escape(one_line(text))
+    return html.escape(on_one_line(text))
 
 
 def file_name(text: str) -> str:

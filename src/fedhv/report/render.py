@@ -10,7 +10,7 @@ from fedhv.report.cells import MINUS, Cell, Table
 from fedhv.report.escape import html_text, markdown_text
 from fedhv.report.latex import latex
 from fedhv.report.terminal import terminal
-from fedhv.support.wording import one_line
+from fedhv.support.wording import on_one_line
 
 __all__ = ["comma_separated", "html", "latex", "markdown", "terminal"]
 
@@ -95,5 +95,5 @@ def _text_is_value(cell: Cell) -> bool:
 
 def _no_formula(text: str) -> str:
     """One line that a spreadsheet does not read as a formula."""
-    text = one_line(text)
+    text = on_one_line(text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text

@@ -18,14 +18,14 @@ def joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
     """The text without line breaks and control characters, which tables cannot hold."""
     return _CONTROL.sub(" ", text)
 
 
 def plain(text: str, longest: int = 48) -> str:
     """A user-chosen name for a figure: one line, no mathematics, no leading underscore, which legends would hide."""
-    text = one_line(text)
+    text = on_one_line(text)
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     text = text.replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
