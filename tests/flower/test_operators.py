@@ -105,6 +105,26 @@ def test_a_strategy_says_that_it_cannot_stop_early():
         Strategy(FEDHV, with_validation(everything_random(), 0.25, seed=1), override=["evaluation.patience=2"])
 
 
+@BOTH
+def test_nodes_hold_out_what_they_say_themselves(through, grid):
+    problem = everything_random()
+    test = (problem.test.inputs, problem.test.targets)
+    with pytest.raises(InputError, match=r"`federation\.validation` has no effect on them\. Leave it out, and give"):
+        play(through, grid, ["federation.validation=0.2", "evaluation.keep=best"])
+    for given in (test, None):
+        server = Server(problem.model, problem.tasks, given, nodes=5, validation=True)
+        with pytest.raises(InputError, match="nodes hold out, which the server does not have"):
+            play(through, grid, ["evaluation.on=validation"], problem=server)
+
+
+def test_a_strategy_evaluates_on_held_out_examples_where_it_is_told_to():
+    problem, changes = with_validation(everything_random(), 0.25, seed=1), [*OVERRIDE, "evaluation.on=validation"]
+    there = play("strategy", grid_of(problem), changes)[-1]
+    here = fedhv.run(problem, FEDHV, override=changes, engine="sequential").history[-1]
+    assert there["evaluation"]["mean_loss"] == pytest.approx(here["evaluation"]["mean_loss"], rel=1e-3)
+    assert "validation" not in there, "the server has these examples, and evaluates on them itself"
+
+
 def test_no_example_is_in_the_text_of_a_node_or_a_server():
     x, y = np.full((2, 3), 8128.5, np.float32), [np.zeros(2, np.int64), np.full(2, 496.25, np.float32)]
     for part in (Node(Small, TASKS, (x, y), validation=(x, y)), Server(Small, TASKS, (x, y), nodes=3)):
