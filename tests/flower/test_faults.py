@@ -15,6 +15,7 @@ import fedhv
 from fedhv import SCAFFOLD, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.flower import Patience, Strategy, client_app, mailbox
 from fedhv.flower.engine import over_flower
+from fedhv.flower.exchange import reason
 from fedhv.flower.hello import HELLO
 from fedhv.flower.server import serve
 from fedhv.protocol.cohort import sample_cohort
@@ -144,6 +145,16 @@ def test_a_client_that_raises_is_left_out_with_its_own_words(through, grid, tmp_
     )
     history = play(through, grid, tmp_path)
     assert history[0]["refused"] == [{"client": 1, "reason": "its app raised: no disk"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(KeyError("data"), "KeyError 'data'"), (AssertionError(), "AssertionError")]
+)
+def test_an_error_of_one_word_has_its_kind(error, words, grid):
+    """The text of a KeyError is the key alone."""
+    grid.trouble = lambda message, k: error if k == 2 else None
+    reply = next(iter(grid.send_and_receive([Message(RecordDict(), 3, HELLO)])))
+    assert reason(reply) == f"its app raised: {words}"
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])

@@ -18,7 +18,7 @@ from fedhv.flower.hello import HELLO
 from fedhv.flower.roster_file import read_owners, write_owners
 from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
-from fedhv.support.errors import InputError
+from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
 PATIENCE = Patience(reply=0.3, nodes=0.3, again=1e-6)
@@ -139,6 +139,24 @@ def test_a_node_may_hold_out_arrays_of_their_own():
     node = Node(problem.model, problem.tasks, (own.inputs, own.targets), validation=(out.inputs, out.targets)).problem()
     assert (len(node.clients[3]), len(node.validation[3])) == (20, 6)
     assert torch.equal(node.train[torch.from_numpy(node.validation[0])].inputs, out.inputs)
+
+
+def test_arrays_in_the_place_of_a_share_are_not_in_the_text_of_the_error():
+    problem = everything_random()
+    own = problem.train[:20]
+    for share in (np.full((4, 3), 8128.5), torch.full((4, 3), 8128.5)):
+        with pytest.raises(InputError, match=r"`validation` should be in \[0, 1\).* Found (ndarray|Tensor)\.$"):
+            Node(problem.model, problem.tasks, (own.inputs, own.targets), validation=share).problem()
+
+
+def test_a_node_with_other_units_of_losses_is_refused():
+    """Its reports would be averaged with those of other units."""
+    problem = everything_random()
+    scaled = replace(problem, tasks=(replace(problem.tasks[0], scale=4.0), *problem.tasks[1:]))
+    nodes = grid_of(problem, client_app(lambda context: scaled, device="cpu"))
+    with pytest.raises(FedHVError, match=r"units of losses \(`scale`\) differ: None here, \[4\.0, 1\.0\] on the node"):
+        play("server app", nodes, problem=problem)
+    assert play("server app", nodes, problem=scaled)[0]["cohort"]["taken"] == [0, 1, 2, 3, 4]
 
 
 def test_a_node_that_does_not_evaluate_is_named_and_the_others_count():

@@ -27,6 +27,7 @@ from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal, Replies, Reply
+from fedhv.protocol.scales import loss_units
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic
 from fedhv.protocol.travelling import arriving, leaving
@@ -77,7 +78,14 @@ class Nodes(Engine):
             return
         names = [task.name for task in self.problem.tasks]
         self._nodes = AvailableNodes(
-            grid, self.layout, names, len(self.problem.clients), self.patience, self._owners, self._tell
+            grid,
+            self.layout,
+            names,
+            len(self.problem.clients),
+            self.patience,
+            self._owners,
+            self._tell,
+            units=loss_units(self.problem),
         )
 
     @property

@@ -134,6 +134,9 @@ def reason(reply: Message) -> str:
         return what
     more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
-        more = more.split("<'", 1)[1].removesuffix("'>")
+        kind, more = more.split("<'", 1)
+        more = more.removesuffix("'>")
+        if " " not in more and (name := kind.rpartition("'")[0].rpartition("'")[2].rpartition(".")[2]):
+            more = f"{name} {more}".strip()  # one word is no sentence: the text of a KeyError is the key
     more = more.rstrip(".")  # it is a part of sentences
     return f"{what}: {more}"[:LONGEST_REASON] if more else what

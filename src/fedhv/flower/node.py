@@ -57,7 +57,7 @@ class Node:
             parts = [train, checked("node", "held-out", Examples.of(*self.validation), tuple(self.tasks))]
             train = join("node", self.tasks, parts)
             out = np.arange(len(mine), len(train))
-        elif self.validation:
+        elif self.validation is not None:
             check_share(self.validation)
             mine, out = held_out(mine, self.validation, seed=0, client=0)
         problem = Problem(
