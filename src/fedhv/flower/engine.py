@@ -25,6 +25,7 @@ from fedhv.flower.status import check_stop
 from fedhv.flower.wire import check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.memories import Memories
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal, Replies, Reply
 from fedhv.protocol.scales import loss_units
@@ -68,6 +69,8 @@ class Nodes(Engine):
         self._real = Traffic()
         # Nodes keep memory until the run ends. Another run with the same seed must not use it.
         self._run = uuid.uuid4().hex
+        self._attempt, self._dropped = 0, list[int]()
+        self._last: tuple[Memories | None, int] = (None, -1)
         if grid is not None:
             self.connect(grid)
 
@@ -136,7 +139,16 @@ class Nodes(Engine):
         request, cohort = call.request, call.cohort
         self._note_lost_memory(call)
         sent = leaving(request, self.layout)
-        content = encode_request(sent, cohort, extra, self._run, partial=self.layout.partial)
+        self._number_attempt(call)
+        content = encode_request(
+            sent,
+            cohort,
+            extra,
+            self._run,
+            partial=self.layout.partial,
+            attempt=self._attempt,
+            dropped=self._dropped,
+        )
         made = {
             k: Message(
                 content,
@@ -209,6 +221,15 @@ class Nodes(Engine):
         nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}
         self.arrivals.clear()
         return {"serialised": bytes_sent(real), "nodes": nodes}
+
+    def _number_attempt(self, call: Call) -> None:
+        """Number the attempts at rounds. One that is followed by another at the same round had too few replies."""
+        memories, number = self._last
+        if call.request.evaluates or call.memories is memories:
+            return
+        if call.cohort.round == number:
+            self._dropped.append(self._attempt)
+        self._attempt, self._last = self._attempt + 1, (call.memories, call.cohort.round)
 
     def _note_lost_memory(self, call: Call) -> None:
         """Warn once if this run continues another one whose nodes kept something between rounds: it is lost."""

@@ -136,7 +136,8 @@ def reason(reply: Message) -> str:
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
         kind, more = more.split("<'", 1)
         more = more.removesuffix("'>")
-        if " " not in more and (name := kind.rpartition("'")[0].rpartition("'")[2].rpartition(".")[2]):
-            more = f"{name} {more}".strip()  # one word is no sentence: the text of a KeyError is the key
+        name = kind.rpartition("'")[0].rpartition("'")[2].rpartition(".")[2]
+        if not more or name == "KeyError":  # the text of a KeyError is the key alone
+            more = f"{name} {more}".strip()
     more = more.rstrip(".")  # it is a part of sentences
     return f"{what}: {more}"[:LONGEST_REASON] if more else what
