@@ -21,6 +21,7 @@ from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server import serve
 from fedhv.runs.record import read_finished
+from fedhv.runs.resolve import resolve
 from fedhv.support.errors import Diverged, FedHVError, InputError
 from flower.local_grid import LocalGrid
 
@@ -73,6 +74,18 @@ def test_a_schedule_knows_all_rounds_of_a_strategy():
     there = [played.evaluation.mean_loss for played in strategy.execution.history.rounds]
     here = [played.evaluation.mean_loss for played in fedhv.run(problem, method, override=override).rounds]
     assert there == pytest.approx(here, rel=1e-4)
+
+
+def test_a_strategy_has_the_rates_of_its_setting():
+    setting, problem = resolve("digits", ["methods.uniform.local_lr=0.125", "methods.uniform.server_lr=0.75"])
+    for method in ("uniform", Uniform()):
+        assert Strategy(method, problem, setting=setting).job.plan.local.learning_rate == 0.125
+    strategy = Strategy(Uniform(local_lr=0.2), problem, setting=setting)
+    assert (strategy.job.plan.local.learning_rate, strategy.job.method.server_lr) == (0.2, 0.75)
+    with pytest.raises(InputError, match=r"A method should be a name or an object such as FedHV\(\)"):
+        Strategy(Uniform, problem)
+    with pytest.raises(InputError, match=r"`methods\.uniform\.local_lr` would be ignored"):
+        Strategy(Uniform(), problem, override=["methods.uniform.local_lr=0.3"])
 
 
 def test_a_loop_with_more_rounds_than_the_run_is_told_how_many_are_left():

@@ -24,6 +24,7 @@ from fedhv.flower.node import Server, refuse_for_nodes
 from fedhv.flower.patience import Patience
 from fedhv.flower.records import model_of, model_record
 from fedhv.flower.status import STOP, discard_stop
+from fedhv.interface.checks import check_applied
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
@@ -33,7 +34,7 @@ from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.config import Setting, override_setting
 from fedhv.runs.execution import Execution
 from fedhv.runs.job import Job
-from fedhv.runs.resolve import problem_under, resolve_setting, with_policy
+from fedhv.runs.resolve import check_override, problem_under, resolve_setting, with_policy
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.events import Assess, Event, FinishedRound
 from fedhv.simulation.loop import evaluated, rounds
@@ -55,7 +56,8 @@ class Strategy(FlowerStrategy):
         strategy.start(grid)
 
     Args:
-        method: A method with its hyper-parameters; FedHV needs its reference.
+        method: A method with its hyper-parameters, or its name; FedHV needs its reference. Learning rates that it was
+            not given are the setting's.
         server: A `Server`, or a whole problem.
         setting: The setting of the run; by default that of a user's own problem, see `fedhv.run`.
         override: `section.key=value` changes of the setting, such as `training.rounds=20`.
@@ -68,7 +70,7 @@ class Strategy(FlowerStrategy):
 
     def __init__(
         self,
-        method: Method,
+        method: str | Method,
         server: Server | Problem,
         *,
         setting: Setting | None = None,
@@ -79,13 +81,17 @@ class Strategy(FlowerStrategy):
         observer: Observer | None = None,
         owners: Mapping[int, int] | None = None,
     ) -> None:
+        problem = server.problem() if isinstance(server, Server) else server
+        check_override(override)
+        changes = list(override)
+        check_applied(changes, [method])
+        chosen = resolve_setting(problem, changes) if setting is None else override_setting(setting, changes)
+        method = chosen.chosen(method)
         if needs_reference(method):
             raise InputError(
                 f"Method '{method.label}' needs a reference here: {type(method).__name__}(reference=(…)). "
                 "Find one with `fedhv calibrate`, or use fedhv.flower.server_app, which calibrates first."
             )
-        problem = server.problem() if isinstance(server, Server) else server
-        chosen = resolve_setting(problem, override) if setting is None else override_setting(setting, list(override))
         if chosen.evaluation.patience:
             raise InputError(
                 "Flower's loop runs a fixed number of rounds: `evaluation.patience` has no effect in a strategy. "
@@ -104,7 +110,7 @@ class Strategy(FlowerStrategy):
             stop=where and where / STOP,
             tell=self._observer.message,
         )
-        self.job = Job(chosen, problem, chosen.server.hardened(method), seed, choice, where)
+        self.job = Job(chosen, problem, method, seed, choice, where)
         with ExitStack() as stack:
             stack.enter_context(self.job.opened(resume=True))
             self.engine = choice.make(problem)
