@@ -15,6 +15,7 @@ import fedhv
 from fedhv import SCAFFOLD, FedCMOO, FedHV, LocalTraining, Uniform
 from fedhv.flower import Patience, Strategy, client_app, mailbox
 from fedhv.flower.engine import over_flower
+from fedhv.flower.exchange import reason
 from fedhv.flower.hello import HELLO
 from fedhv.flower.server import serve
 from fedhv.protocol.cohort import sample_cohort
@@ -138,12 +139,33 @@ def test_simulated_faults_are_those_of_the_simulator(through, grid, tmp_path):
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])
+def test_an_attempt_with_too_few_replies_changes_nothing_that_nodes_keep(through, grid, tmp_path):
+    """SCAFFOLD's control variates of such an attempt are not counted by the server either."""
+    override = ["training.rounds=4", "federation.participants=3", "faults.late=0.4", "server.min_replies=2"]
+    override = [*OVERRIDE, *override, "server.attempts=30", "evaluation.every=1"]
+    there = play(through, grid, tmp_path, SCAFFOLD(), override)
+    here = fedhv.run(grid.problem, SCAFFOLD(), override=override, engine="sequential").history
+    assert any(record.get("attempts", 1) > 1 for record in here)
+    losses = [[record["evaluation"]["mean_loss"] for record in run] for run in (there, here)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("through", ["server app", "strategy"])
 def test_a_client_that_raises_is_left_out_with_its_own_words(through, grid, tmp_path):
     grid.trouble = lambda message, k: (
         ValueError("no disk") if k == 1 and message.metadata.message_type == "train" else None
     )
     history = play(through, grid, tmp_path)
     assert history[0]["refused"] == [{"client": 1, "reason": "its app raised: no disk"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(KeyError("data"), "KeyError 'data'"), (AssertionError(), "AssertionError")]
+)
+def test_an_error_without_a_sentence_has_its_kind(error, words, grid):
+    grid.trouble = lambda message, k: error if k == 2 else None
+    reply = next(iter(grid.send_and_receive([Message(RecordDict(), 3, HELLO)])))
+    assert reason(reply) == f"its app raised: {words}"
 
 
 @pytest.mark.parametrize("through", ["server app", "strategy"])

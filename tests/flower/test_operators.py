@@ -18,7 +18,7 @@ from fedhv.flower.hello import HELLO
 from fedhv.flower.roster_file import read_owners, write_owners
 from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
-from fedhv.support.errors import InputError
+from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
 PATIENCE = Patience(reply=0.3, nodes=0.3, again=1e-6)
@@ -105,6 +105,26 @@ def test_a_strategy_says_that_it_cannot_stop_early():
         Strategy(FEDHV, with_validation(everything_random(), 0.25, seed=1), override=["evaluation.patience=2"])
 
 
+@BOTH
+def test_nodes_hold_out_what_they_say_themselves(through, grid):
+    problem = everything_random()
+    test = (problem.test.inputs, problem.test.targets)
+    with pytest.raises(InputError, match=r"`federation\.validation` has no effect on them\. Leave it out, and give"):
+        play(through, grid, ["federation.validation=0.2", "evaluation.keep=best"])
+    for given in (test, None):
+        server = Server(problem.model, problem.tasks, given, nodes=5, validation=True)
+        with pytest.raises(InputError, match="nodes hold out, which the server does not have"):
+            play(through, grid, ["evaluation.on=validation"], problem=server)
+
+
+def test_a_strategy_evaluates_on_held_out_examples_where_it_is_told_to():
+    problem, changes = with_validation(everything_random(), 0.25, seed=1), [*OVERRIDE, "evaluation.on=validation"]
+    there = play("strategy", grid_of(problem), changes)[-1]
+    here = fedhv.run(problem, FEDHV, override=changes, engine="sequential").history[-1]
+    assert there["evaluation"]["mean_loss"] == pytest.approx(here["evaluation"]["mean_loss"], rel=1e-3)
+    assert "validation" not in there, "the server has these examples, and evaluates on them itself"
+
+
 def test_no_example_is_in_the_text_of_a_node_or_a_server():
     x, y = np.full((2, 3), 8128.5, np.float32), [np.zeros(2, np.int64), np.full(2, 496.25, np.float32)]
     for part in (Node(Small, TASKS, (x, y), validation=(x, y)), Server(Small, TASKS, (x, y), nodes=3)):
@@ -119,6 +139,24 @@ def test_a_node_may_hold_out_arrays_of_their_own():
     node = Node(problem.model, problem.tasks, (own.inputs, own.targets), validation=(out.inputs, out.targets)).problem()
     assert (len(node.clients[3]), len(node.validation[3])) == (20, 6)
     assert torch.equal(node.train[torch.from_numpy(node.validation[0])].inputs, out.inputs)
+
+
+def test_arrays_in_the_place_of_a_share_are_not_in_the_text_of_the_error():
+    problem = everything_random()
+    own = problem.train[:20]
+    for share in (np.full((4, 3), 8128.5), torch.full((4, 3), 8128.5)):
+        with pytest.raises(InputError, match=r"`validation` should be in \[0, 1\).* Found (ndarray|Tensor)\.$"):
+            Node(problem.model, problem.tasks, (own.inputs, own.targets), validation=share).problem()
+
+
+def test_a_node_with_other_units_of_losses_is_refused():
+    """Its reports would be averaged with those of other units."""
+    problem = everything_random()
+    scaled = replace(problem, tasks=(replace(problem.tasks[0], scale=4.0), *problem.tasks[1:]))
+    nodes = grid_of(problem, client_app(lambda context: scaled, device="cpu"))
+    with pytest.raises(FedHVError, match=r"units of losses \(`scale`\) differ: None here, \[4\.0, 1\.0\] on the node"):
+        play("server app", nodes, problem=problem)
+    assert play("server app", nodes, problem=scaled)[0]["cohort"]["taken"] == [0, 1, 2, 3, 4]
 
 
 def test_a_node_that_does_not_evaluate_is_named_and_the_others_count():

@@ -206,6 +206,46 @@ def test_an_empty_policy_does_not_turn_off_the_protection_of_the_app(tmp_path):
     assert any("Node 3 does not participate" in text and "Found neither" in text for text in said.said)
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("[reports]\nclip = 3.0", r"The key `reports\.noise` is missing"),
+        ("[reports]\nclip = 3.0\nnoise = -1.0", r"`noise` should be 0 or more\. Found `noise = -1\.0`"),
+        ("[updates]\nclip = 'a'\nnoise = 1.0", r"`updates\.clip` should be a number\. Found 'a'"),
+        (
+            "[reports]\nclip = 3.0\nnoise = 1.0\n[budget]\nepsilon = 1.0\nledger = 'ledger'",
+            "an absolute path. Found 'ledger'",
+        ),
+        ("reports = 3", "`reports` should be a table. Found 3"),
+    ],
+)
+def test_what_is_wrong_in_a_policy_is_named(lines, words, tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text(lines)
+    with pytest.raises(InputError, match=words):
+        Policy.read(path)
+
+
+def test_the_text_of_an_error_stays_on_a_node_with_a_policy(tmp_path):
+    """It is the only thing that would leave the node without the policy's protection."""
+    problem = everything_random()
+
+    def load(context):
+        if context.node_config["partition-id"] == 2:
+            raise ValueError("patient 8128 has no age")
+        return problem
+
+    for protected in (False, True):
+        told = Watch()
+        grid = LocalGrid(client_app(load, device="cpu"), {k + 1: k for k in range(5)})
+        for context in grid.nodes.values():
+            context.node_config |= {"policy": str(written(tmp_path))} if protected else {}
+        serve(grid, problem, FEDHV, override=OVERRIDE, patience=PATIENCE, observer=told)
+        (line,) = [each for each in told.said if "Node 3 does not participate" in each]
+        assert ("8128" in line) is not protected
+        assert "ValueError; its text stays on this node" in line or not protected
+
+
 def test_inside_a_wrapper_a_round_needs_as_many_replies_as_its_noise_is_for():
     """Four of five are silent: the noise of a mean of five would be five times too small for one."""
     from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping

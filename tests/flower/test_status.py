@@ -127,6 +127,10 @@ def test_a_run_goes_back_to_a_kept_round_and_ends_as_if_nothing_had_happened(tmp
     problem, kept = everything_random(), ["record.checkpoints=2"]
     whole = play(tmp_path / "whole", problem=problem, override=kept)
     play(tmp_path / "run", problem=problem, override=kept)
+    beyond = command("flower", "back", str(tmp_path / "run"), "--resume-from", "9")
+    assert beyond.code == InputError.exit_code
+    assert "`--resume-from` should be at most 5, the last round of" in beyond.err
+    assert (tmp_path / "run" / "summary.json").exists()
     missing = command("flower", "back", str(tmp_path / "run"), "--resume-from", "1")
     assert missing.code == InputError.exit_code
     assert "Found rounds: 2, 4" in missing.err

@@ -7,18 +7,21 @@ import importlib
 import sys
 import time
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import ConfigRecord, Context, RecordDict
 from problems import everything_random
 from runs_on_disk import records
 
+import fedhv
 from fedhv import FedCMOO, FedHV, Uniform
 from fedhv.flower import Patience, Strategy, client_app
 from fedhv.flower.server import serve
 from fedhv.runs.record import read_finished
+from fedhv.runs.resolve import resolve
 from fedhv.support.errors import Diverged, FedHVError, InputError
 from flower.local_grid import LocalGrid
 
@@ -61,6 +64,45 @@ def test_a_strategy_that_is_killed_goes_on_from_its_last_round(method, tmp_path)
     seconds = [record["seconds"] for record in killed.history]
     assert min(seconds) > 0
     assert sum(seconds) < time.perf_counter() - began
+
+
+def test_a_schedule_knows_all_rounds_of_a_strategy():
+    problem, method = everything_random(), Uniform(local_lr=1.0)
+    override = [*OVERRIDE, "training.schedule.kind=cosine", "training.schedule.factor=0.0"]
+    strategy = Strategy(method, problem, override=override, patience=PATIENCE)
+    strategy.start(grid(problem))
+    there = [played.evaluation.mean_loss for played in strategy.execution.history.rounds]
+    here = [played.evaluation.mean_loss for played in fedhv.run(problem, method, override=override).rounds]
+    assert there == pytest.approx(here, rel=1e-4)
+
+
+def test_a_strategy_has_the_rates_of_its_setting():
+    setting, problem = resolve("digits", ["methods.uniform.local_lr=0.125", "methods.uniform.server_lr=0.75"])
+    for method in ("uniform", Uniform()):
+        assert Strategy(method, problem, setting=setting).job.plan.local.learning_rate == 0.125
+    strategy = Strategy(Uniform(local_lr=0.2), problem, setting=setting)
+    assert (strategy.job.plan.local.learning_rate, strategy.job.method.server_lr) == (0.2, 0.75)
+    with pytest.raises(InputError, match=r"A method should be a name or an object such as FedHV\(\)"):
+        Strategy(Uniform, problem)
+    with pytest.raises(InputError, match=r"`methods\.uniform\.local_lr` would be ignored"):
+        Strategy(Uniform(), problem, override=["methods.uniform.local_lr=0.3"])
+
+
+def test_a_loop_with_more_rounds_than_the_run_is_told_how_many_are_left():
+    problem = everything_random()
+    strategy = Strategy(Uniform(), problem, override=[*OVERRIDE, "training.rounds=1"], patience=PATIENCE)
+    nodes, arrays = grid(problem), strategy.initial_arrays()
+    for number in (1, 2):
+        with pytest.raises(InputError, match="has 1 round, and all are done") if number == 2 else nullcontext():
+            messages = strategy.configure_train(number, arrays, ConfigRecord(), nodes)
+            arrays, _ = strategy.aggregate_train(number, nodes.send_and_receive(messages))
+            strategy.evaluate(number, arrays)
+    assert strategy.execution.done == 1
+
+
+def test_a_strategy_refuses_what_has_no_effect_on_a_problem_with_clients():
+    with pytest.raises(InputError, match=r"`federation\.alpha` has no effect"):
+        Strategy(Uniform(), everything_random(), override=["federation.alpha=0.9"])
 
 
 def test_a_test_loss_that_runs_away_stops_a_strategy_too(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import INFO
 
 from flwr.app import Message
@@ -48,8 +48,9 @@ class AvailableNodes:
         patience: Patience,
         owners: Mapping[int, int] | None = None,
         tell: Callable[[str], None] | None = None,
+        units: Sequence[float] = (),
     ) -> None:
-        self.layout, self.tasks, self.population = layout, tasks, population
+        self.layout, self.tasks, self.population, self.units = layout, tasks, population, units
         self.patience, self._owners = patience, owners
         self._tell = tell or (lambda text: log(INFO, "%s", text))
         """Receives messages for the user at once: while the server waits for nodes, no round ends."""
@@ -152,7 +153,7 @@ class AvailableNodes:
         try:
             if reply.has_error():
                 raise Malformed(reason(reply))
-            found = decode_hello_reply(reply.content, self.layout, self.tasks)
+            found = decode_hello_reply(reply.content, self.layout, self.tasks, self.units)
             partition = found.partition
             if not 0 <= partition < self.population:
                 raise Malformed(f"it holds partition {partition} of a federation of {self.population}")

@@ -15,7 +15,7 @@ from fedhv.engines import choose_device
 from fedhv.flower.hello import HELLO, HelloReply, check_version, hello_reply
 from fedhv.flower.kept import load_memory, save_memory
 from fedhv.flower.limits import bounded
-from fedhv.flower.node import Node
+from fedhv.flower.node import Node, refuse_initial_scale
 from fedhv.flower.policy import Policy
 from fedhv.flower.records import CONFIG, Malformed
 from fedhv.flower.wire import EXCHANGE, TRAIN, answering, decode_cohort, decode_request, encode_reply, expects_counts
@@ -25,6 +25,7 @@ from fedhv.problem.random import Purpose, torch_seed
 from fedhv.protocol.client import Client
 from fedhv.protocol.exchange import Call
 from fedhv.protocol.report_privacy import ReportPrivacy
+from fedhv.protocol.scales import loss_units
 from fedhv.protocol.travelling import arriving, leaving
 from fedhv.support.errors import FedHVError, InputError
 
@@ -60,21 +61,38 @@ def client_app(
             if not isinstance(has, Node | Problem):
                 raise InputError(f"The node's `load` should return a Node or a Problem. Found {type(has).__name__}.")
             problem = has.problem() if isinstance(has, Node) else has
+            refuse_initial_scale(None, problem.tasks)
             if isinstance(has, Problem) and not 0 <= k < len(problem.clients):
                 raise InputError(f"partition-id should be from 0 to {len(problem.clients) - 1}. Found {k}.")
             where = context.run_config.get("device", device)
             clients[key] = Client(problem, choose_device(str(where)))
         return clients[key]
 
+    def protects(context: Context) -> bool:
+        return policy_of(context) is not None or (reports(context) if callable(reports) else reports) is not None
+
+    def worded(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """A modifier that keeps the text of an error on a node with protected replies: it may have examples in it."""
+        try:
+            return call_next(message, context)
+        except FedHVError:
+            raise
+        except Exception as error:
+            if not protects(context):
+                raise
+            raise FedHVError(
+                f"{type(error).__name__}; its text stays on this node, whose replies are protected. See the node's log"
+            ) from error
+
     def answer_hello(message: Message, context: Context) -> Message:
         k = partition_of(context)
         client = client_of(context, k)
         names = [task.name for task in client.problem.tasks]
         holding = client.holding(k)
-        if policy_of(context) is not None or (reports(context) if callable(reports) else reports) is not None:
+        if protects(context):
             holding = holding.bare()  # the numbers of labels reveal something about the examples
         who = HelloReply(k, holding, str(context.node_config.get("name", "")))
-        return Message(hello_reply(who, client.layout, names), reply_to=message)
+        return Message(hello_reply(who, client.layout, names, loss_units(client.problem)), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -105,11 +123,11 @@ def client_app(
         content[CONFIG] = answering(message.content)
         return Message(content, reply_to=message)
 
-    app.query(HELLO.split(".")[1], mods=[bounded])(answer_hello)  # it loads the data, which may hang
+    app.query(HELLO.split(".")[1], mods=[bounded, worded])(answer_hello)  # it loads the data, which may hang
     for kind in (TRAIN, EXCHANGE):
         _, _, action = kind.partition(".")
-        app.train(action or "default", mods=[bounded, *([_addressed, *mods] if mods else [])])(answer)
-    app.evaluate(mods=[bounded])(answer)
+        app.train(action or "default", mods=[bounded, worded, *([_addressed, *mods] if mods else [])])(answer)
+    app.evaluate(mods=[bounded, worded])(answer)
     return app
 
 

@@ -25,8 +25,10 @@ from fedhv.flower.status import check_stop
 from fedhv.flower.wire import check_answer, decode_reply, encode_request, message_type, serialised_bytes
 from fedhv.problem.problem import Problem
 from fedhv.protocol.exchange import Call, collect
+from fedhv.protocol.memories import Memories
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal, Replies, Reply
+from fedhv.protocol.scales import loss_units
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic
 from fedhv.protocol.travelling import arriving, leaving
@@ -67,6 +69,8 @@ class Nodes(Engine):
         self._real = Traffic()
         # Nodes keep memory until the run ends. Another run with the same seed must not use it.
         self._run = uuid.uuid4().hex
+        self._attempt, self._dropped = 0, list[int]()
+        self._last: tuple[Memories | None, int] = (None, -1)
         if grid is not None:
             self.connect(grid)
 
@@ -77,7 +81,14 @@ class Nodes(Engine):
             return
         names = [task.name for task in self.problem.tasks]
         self._nodes = AvailableNodes(
-            grid, self.layout, names, len(self.problem.clients), self.patience, self._owners, self._tell
+            grid,
+            self.layout,
+            names,
+            len(self.problem.clients),
+            self.patience,
+            self._owners,
+            self._tell,
+            units=loss_units(self.problem),
         )
 
     @property
@@ -128,7 +139,16 @@ class Nodes(Engine):
         request, cohort = call.request, call.cohort
         self._note_lost_memory(call)
         sent = leaving(request, self.layout)
-        content = encode_request(sent, cohort, extra, self._run, partial=self.layout.partial)
+        self._number_attempt(call)
+        content = encode_request(
+            sent,
+            cohort,
+            extra,
+            self._run,
+            partial=self.layout.partial,
+            attempt=self._attempt,
+            dropped=self._dropped,
+        )
         made = {
             k: Message(
                 content,
@@ -201,6 +221,15 @@ class Nodes(Engine):
         nodes, self._took_part = [self._took_part[k] for k in sorted(self._took_part)], {}
         self.arrivals.clear()
         return {"serialised": bytes_sent(real), "nodes": nodes}
+
+    def _number_attempt(self, call: Call) -> None:
+        """Number the attempts at rounds. One that is followed by another at the same round had too few replies."""
+        memories, number = self._last
+        if call.request.evaluates or call.memories is memories:
+            return
+        if call.cohort.round == number:
+            self._dropped.append(self._attempt)
+        self._attempt, self._last = self._attempt + 1, (call.memories, call.cohort.round)
 
     def _note_lost_memory(self, call: Call) -> None:
         """Warn once if this run continues another one whose nodes kept something between rounds: it is lost."""

@@ -134,6 +134,10 @@ def reason(reply: Message) -> str:
         return what
     more = printable(" ".join((reply.error.reason or "").split()))
     if "<'" in more:  # Flower writes exceptions as "<class 'X'>:<'text'>"
-        more = more.split("<'", 1)[1].removesuffix("'>")
+        kind, more = more.split("<'", 1)
+        more = more.removesuffix("'>")
+        name = kind.rpartition("'")[0].rpartition("'")[2].rpartition(".")[2]
+        if not more or name == "KeyError":  # the text of a KeyError is the key alone
+            more = f"{name} {more}".strip()
     more = more.rstrip(".")  # it is a part of sentences
     return f"{what}: {more}"[:LONGEST_REASON] if more else what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +43,14 @@ class HelloReply:
     name: str = ""
 
 
-def hello_reply(who: HelloReply, layout: Layout, tasks: list[str]) -> RecordDict:
+def hello_reply(who: HelloReply, layout: Layout, tasks: list[str], units: Sequence[float] = ()) -> RecordDict:
     """The records of a node's answer to the hello message."""
     about: dict[str, Any] = {"partition": who.partition, "tasks": tasks, "parameters": layout.d}
     about["examples"] = who.holding.examples
     if layout.norm != "refuse":
         about["norm"] = layout.norm
+    if units:
+        about["units"] = list(units)
     if who.name:
         about["name"] = who.name
     if who.holding.labels is not None:
@@ -66,12 +69,17 @@ def check_version(content: RecordDict, them: str) -> None:
         )
 
 
-def decode_hello_reply(content: RecordDict, layout: Layout, tasks: list[str]) -> HelloReply:
-    """A node's answer to the hello message, after checks of version, tasks and model."""
+def decode_hello_reply(
+    content: RecordDict, layout: Layout, tasks: list[str], units: Sequence[float] = ()
+) -> HelloReply:
+    """A node's answer to the hello message, after checks of version, tasks, units of losses and model."""
     check_version(content, "the node")
     config = config_of(content)
     if config.get("tasks") != tasks:
         raise Malformed(f"tasks differ: {', '.join(tasks)} here, {config.get('tasks')!r} on the node")
+    ours, theirs = list(units) or None, config.get("units")
+    if theirs != ours:
+        raise Malformed(f"units of losses (`scale`) differ: {ours!r} here, {theirs!r} on the node")
     if config.get("parameters") != layout.d:
         raise Malformed(f"models differ: {layout.d} parameters here, {config.get('parameters')!r} on the node")
     if (norm := config.get("norm", "refuse")) != layout.norm:

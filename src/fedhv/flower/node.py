@@ -16,7 +16,7 @@ from fedhv.problem.joining import join
 from fedhv.problem.norm_policy import Norm
 from fedhv.problem.problem import Augmentation, Clients, Examples, Problem
 from fedhv.problem.tasks import Task
-from fedhv.runs.config import Setting
+from fedhv.runs.config import GIVEN, Setting
 from fedhv.support.errors import InputError
 
 Arrays = tuple[Any, Sequence[Any]]
@@ -57,7 +57,7 @@ class Node:
             parts = [train, checked("node", "held-out", Examples.of(*self.validation), tuple(self.tasks))]
             train = join("node", self.tasks, parts)
             out = np.arange(len(mine), len(train))
-        elif self.validation:
+        elif self.validation is not None:
             check_share(self.validation)
             mine, out = held_out(mine, self.validation, seed=0, client=0)
         problem = Problem(
@@ -97,8 +97,19 @@ class _OwnExamples(Clients):
         return self.indices
 
 
-def refuse_hidden_labels(setting: Setting) -> None:
-    """Raise an error if the setting hides labels: nodes that load their own examples ignore it."""
+def refuse_for_nodes(setting: Setting, problem: Problem) -> None:
+    """Raise an error for keys that change the examples of clients: nodes load their own, without the setting."""
+    refuse_initial_scale(setting, problem.tasks)
+    if setting.benchmark == GIVEN and setting.federation.validation and problem.validation is None:
+        raise InputError(
+            "Nodes hold out their own examples: `federation.validation` has no effect on them. Leave it out, and give "
+            "`validation` to every Node and `validation=True` to the Server."
+        )
+    if setting.evaluation.on == "validation" and isinstance(problem.clients, _RemoteClients):
+        raise InputError(
+            "`evaluation.on = 'validation'` needs the examples that nodes hold out, which the server does not have. "
+            "Leave it out; nodes evaluate on them with `Server(…, validation=True)`."
+        )
     if setting.federation.missing:
         raise InputError(
             "Nodes have their own labels: `federation.missing` has no effect on them. Leave it out, or hide labels "
@@ -149,7 +160,7 @@ class Server:
             raise InputError(f"`nodes` should be at least 1. Found {self.nodes}.")
         refuse_initial_scale(None, self.tasks)
         test = None if self.test is None else checked(self.name, "test", Examples.of(*self.test), tuple(self.tasks))
-        kind = Clients if test is not None else _RemoteClients
+        kind = _RemoteClients if test is not None else _UnknownClients
         clients = kind(np.zeros(self.nodes, dtype=np.int64), np.arange(self.nodes + 1))
         return Problem(
             name=self.name,
@@ -168,7 +179,11 @@ class Server:
 
 
 class _RemoteClients(Clients):
-    """Clients whose examples are on nodes. The server has no example of theirs, not even for a trial of the model."""
+    """Clients whose examples are on nodes; a test example stands for them in a trial of the model."""
+
+
+class _UnknownClients(_RemoteClients):
+    """The same without any example, not even for a trial of the model."""
 
     elsewhere = True
 

@@ -82,7 +82,7 @@ class Budget:
 
     Attributes:
         epsilon: ε.
-        ledger: A folder, created if it does not exist.
+        ledger: The absolute path of a folder, which is created if it does not exist.
         delta: δ.
     """
 
@@ -96,6 +96,8 @@ class Budget:
                 "The policy's [budget] should have a positive `epsilon` and a `delta` in (0, 1). "
                 f"Found epsilon = {self.epsilon}, delta = {self.delta}."
             )
+        if not Path(self.ledger).is_absolute():  # a process in another folder would begin with a new ledger
+            raise InputError(f"The policy's `ledger` should be an absolute path. Found '{self.ledger}'.")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedhv.flower import run_config
 from fedhv.flower.engine import over_flower
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
+from fedhv.flower.node import Server, refuse_for_nodes
 from fedhv.flower.patience import Patience
 from fedhv.flower.status import STOP, discard_stop
 from fedhv.interface import run
@@ -93,8 +93,7 @@ def serve(
     override = list(override)
     setting = resolve_setting(what, override, rounds)
     if isinstance(what, Problem):
-        refuse_hidden_labels(setting)
-        refuse_initial_scale(setting, what.tasks)
+        refuse_for_nodes(setting, what)
     given = any(each.strip().startswith("calibration.rounds") for each in override)
     if isinstance(what, Problem) and not given and setting.calibration.rounds > setting.training.rounds:
         # Rounds are expensive on nodes: the calibration of a user's own problem is not longer than its run.

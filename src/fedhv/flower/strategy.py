@@ -20,24 +20,27 @@ from torch import Tensor
 from fedhv.flower.engine import over_flower, quorum_of
 from fedhv.flower.exchange import FrequentPolling
 from fedhv.flower.log import Log
-from fedhv.flower.node import Server, refuse_hidden_labels, refuse_initial_scale
+from fedhv.flower.node import Server, refuse_for_nodes
 from fedhv.flower.patience import Patience
 from fedhv.flower.records import model_of, model_record
 from fedhv.flower.status import STOP, discard_stop
+from fedhv.interface.checks import check_applied
 from fedhv.methods.base import Method, needs_reference
 from fedhv.problem.problem import Problem
 from fedhv.protocol.evaluation import Evaluation
 from fedhv.protocol.exchange import Call
+from fedhv.protocol.local import Schedule
 from fedhv.protocol.screening import TooFewReplies
 from fedhv.runs.config import Setting, override_setting
 from fedhv.runs.execution import Execution
 from fedhv.runs.job import Job
-from fedhv.runs.resolve import setting_of, with_policy
+from fedhv.runs.resolve import check_override, problem_under, resolve_setting, with_policy
 from fedhv.simulation.divergence import check_explosion
 from fedhv.simulation.events import Assess, Event, FinishedRound
 from fedhv.simulation.loop import evaluated, rounds
 from fedhv.simulation.observer import Observer
 from fedhv.support.errors import FedHVError, InputError, diverged
+from fedhv.support.wording import counted
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -53,7 +56,8 @@ class Strategy(FlowerStrategy):
         strategy.start(grid)
 
     Args:
-        method: A method with its hyper-parameters; FedHV needs its reference.
+        method: A method with its hyper-parameters, or its name; FedHV needs its reference. Learning rates that it was
+            not given are the setting's.
         server: A `Server`, or a whole problem.
         setting: The setting of the run; by default that of a user's own problem, see `fedhv.run`.
         override: `section.key=value` changes of the setting, such as `training.rounds=20`.
@@ -66,7 +70,7 @@ class Strategy(FlowerStrategy):
 
     def __init__(
         self,
-        method: Method,
+        method: str | Method,
         server: Server | Problem,
         *,
         setting: Setting | None = None,
@@ -77,21 +81,24 @@ class Strategy(FlowerStrategy):
         observer: Observer | None = None,
         owners: Mapping[int, int] | None = None,
     ) -> None:
+        problem = server.problem() if isinstance(server, Server) else server
+        check_override(override)
+        changes = list(override)
+        check_applied(changes, [method])
+        chosen = resolve_setting(problem, changes) if setting is None else override_setting(setting, changes)
+        method = chosen.chosen(method)
         if needs_reference(method):
             raise InputError(
                 f"Method '{method.label}' needs a reference here: {type(method).__name__}(reference=(…)). "
                 "Find one with `fedhv calibrate`, or use fedhv.flower.server_app, which calibrates first."
             )
-        problem = server.problem() if isinstance(server, Server) else server
-        chosen = override_setting(setting or setting_of(problem), list(override))
         if chosen.evaluation.patience:
             raise InputError(
                 "Flower's loop runs a fixed number of rounds: `evaluation.patience` has no effect in a strategy. "
                 "Leave it out, or use fedhv.flower.server_app."
             )
-        refuse_hidden_labels(chosen)
-        refuse_initial_scale(chosen, problem.tasks)
-        problem = with_policy(problem, chosen)
+        refuse_for_nodes(chosen, problem)
+        problem = problem_under(chosen, problem) if setting is None else with_policy(problem, chosen)
         where = Path(folder) if folder is not None else None
         self._observer = observer or Log()
         self.patience = patience or Patience()
@@ -103,7 +110,7 @@ class Strategy(FlowerStrategy):
             stop=where and where / STOP,
             tell=self._observer.message,
         )
-        self.job = Job(chosen, problem, chosen.server.hardened(method), seed, choice, where)
+        self.job = Job(chosen, problem, method, seed, choice, where)
         with ExitStack() as stack:
             stack.enter_context(self.job.opened(resume=True))
             self.engine = choice.make(problem)
@@ -126,8 +133,15 @@ class Strategy(FlowerStrategy):
         self._began = time.perf_counter()
         self.engine.connect(grid)
         model = model_of(arrays, self.engine.layout)
-        # One round, from the model that the loop passes. The loop evaluates it after the round.
-        plan = replace(self.job.plan, rounds=self.execution.done + 2, evaluate_every=0)
+        if self.rounds_left <= 0:
+            raise InputError(
+                f"The run has {counted(self.job.plan.rounds, 'round')}, and all are done. Found a further one; pass "
+                "num_rounds=strategy.rounds_left to the loop, or set `training.rounds`."
+            )
+        # One round, from the model that the loop passes. The loop evaluates it after the round. A schedule depends on
+        # the number of all rounds, so its rate is set before.
+        plan = replace(self.job.plan, local=self.job.plan.local_in(self.execution.done), schedule=Schedule())
+        plan = replace(plan, rounds=self.execution.done + 2, evaluate_every=0)
         if not self._alone:
             plan = replace(plan, screening=replace(plan.screening, attempts=1))
         self._run = rounds(

@@ -11,7 +11,7 @@ exchange each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -62,15 +62,25 @@ def message_type(request: Request) -> str:
 
 
 def encode_request(
-    request: Request, cohort: Cohort, extra: ConfigRecord | None = None, run: str = "", *, partial: bool = False
+    request: Request,
+    cohort: Cohort,
+    extra: ConfigRecord | None = None,
+    run: str = "",
+    *,
+    partial: bool = False,
+    attempt: int = 0,
+    dropped: Sequence[int] = (),
 ) -> RecordDict:
     """A request as records, the same for every client of the cohort; `run` distinguishes runs with the same seed.
 
     `extra` has values of other modules, such as the clipping norm of Flower's privacy modules. `partial` is set if
-    clients may lack labels; then every reply has the client's numbers of labels.
+    clients may lack labels; then every reply has the client's numbers of labels. `attempt` is the number of the attempt
+    at a round, and `dropped` has those that had too few replies: nodes undo what they kept in them.
     """
     config = ConfigRecord({**(extra or {}), **versions(), **_cohort(cohort), "run": run, "ask": type(request).name})
-    config["partial"] = partial
+    config["partial"], config["attempt"] = partial, attempt
+    if dropped:
+        config["dropped"] = list(dropped)
     about = tensor_fields(type(request))
     sent = {name: value for name, value in tensors_of(request).items() if not about[name].known}
     for name in plain_fields(type(request)):

@@ -19,7 +19,8 @@ def take_back(folder: Path, round: int) -> int:
 
     The same run, resumed, continues there. The lines of later rounds leave the history when it is resumed.
     """
-    read_run(folder)
+    if round > (done := len(read_run(folder).rounds)):
+        raise InputError(f"`--resume-from` should be at most {done}, the last round of {folder}. Found {round}.")
     with locked(folder):  # not under a running process
         back = go_back(folder, round)
         for name in (SUMMARY, MODEL):  # of a run that had ended

@@ -172,6 +172,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, options = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         for option in options:
+            if dataclasses.is_dataclass(option) and isinstance(value, Mapping):
+                return _convert(option, value, where)  # its own error says what is wrong in the table
             try:
                 return _convert(option, value, where)
             except InputError:
