@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def check_share(share: float, name: str = "validation") -> None:
     """Reject a share that leaves nothing to train on."""
-    single = isinstance(share, SupportsFloat) and np.ndim(share) == 0
-    if not single or not 0 <= share < 1:
+    single = np.ndim(share) == 0
+    if not single or not isinstance(share, SupportsFloat) or not 0 <= share < 1:
         # The text may be sent from a node to the server: arrays of examples do not belong into it.
         found = repr(share) if single else type(share).__name__
         raise InputError(f"`{name}` should be in [0, 1), the share of examples that are held out. Found {found}.")
