@@ -81,6 +81,7 @@ class Step:
 
 
 LEADERS, OTHERS, UPDATES = GROUPS["leading"], GROUPS["others"], GROUPS["updates"]
+FOLLOWED = tuple(rule for rule in LEADERS if rule in GROUPS["adaptive"])
 LAST_TUNED = ("cifar10-mnist-b", "cifar10-mnist-a", "celeba5-b")
 STEPS = (
     Step("multimnist", "rules", FIVE),
@@ -116,8 +117,10 @@ STEPS = (
     Step("tox21", "gradients", THREE, GRADIENTS),
     Step("celeba5-b", "rules", FIVE, LEADERS),
     *(Step(name, "average", FIVE) for name in ("cifar10-mnist-a", "digits", "star", "tox21")),
-    *(Step(name, "averages", FIVE, LEADERS) for name in ("multimnist", "mnist-fmnist", "digits", "star", "tox21")),
-    *(Step(name, "averages", FIVE, LEADERS) for name in ("cifar10-mnist-b", "cifar10-mnist-a")),
+    *(
+        Step(name, "averages", FIVE, FOLLOWED)
+        for name in ("multimnist", "mnist-fmnist", "digits", "star", "tox21", "cifar10-mnist-b", "cifar10-mnist-a")
+    ),
     Step("cifar10-mnist-a", "fixed", THREE),
     *(Step(name, part, FIVE) for name in ("mnist-fmnist", "digits", "star", "tox21") for part in ("tune", "tuned")),
     *(Step(name, part, FIVE, LEADERS) for name in LAST_TUNED for part in ("tune", "tuned")),
