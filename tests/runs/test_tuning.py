@@ -1,6 +1,7 @@
 """Tuning: equal budgets, successive halving, and a result that a user can run."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -207,6 +208,13 @@ def test_a_score_that_no_trial_has_chooses_none(tmp_path):
     assert not (tmp_path / "tuned.toml").exists()
     by = {"by": "mean_loss", "participants": 2, "local_steps": 1}
     assert tune(problem, ["uniform"], 2, rounds=1, jobs=1, quiet=True, out=tmp_path, **by).methods
+
+
+def test_a_trial_that_diverged_is_not_chosen_where_the_others_have_no_score(setting_file, monkeypatch):
+    scores = iter([-math.inf, math.nan])
+    monkeypatch.setattr("fedhv.runs.halving.score", lambda *_: next(scores))
+    with pytest.raises(FedHVError, match="No trial of method 'uniform' has a score"):
+        tune(str(setting_file), ["uniform"], 2, finalists=2, rounds=1, jobs=1, quiet=True)
 
 
 def test_the_share_that_clients_of_ones_own_problem_hold_out_is_said():

@@ -97,7 +97,7 @@ def front(
     check_model(problem)
     with study_folder(out) as folder, watched(observer, quiet) as watch:
         names = {variant.name for each in found for variant in each.variants}
-        check_includes(folder / FRONT, _before(folder), names, "Show these points too")
+        check_includes(folder / FRONT, point_folders, names, "Show these points too")
         study = partial(
             run_study,
             setting,
@@ -125,14 +125,6 @@ def front(
         if out:
             result.write(folder, figures=_has_matplotlib())
         return result if out else replace(result, folder=None)
-
-
-def _before(folder: Path) -> list[str]:
-    """The points of an earlier front in the folder."""
-    try:
-        return list(point_folders(folder / FRONT))
-    except (OSError, ValueError):
-        return []  # it is written anew
 
 
 def _has_matplotlib() -> bool:

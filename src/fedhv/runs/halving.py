@@ -124,7 +124,7 @@ def halve(
     """Tune methods. `setting` and `problem` evaluate on validation; `original` is the setting for the result."""
     everything = [trials_of(method, trials, own_ranges(ranges, method.label)) for method in methods]
     names = {trial.name for own in everything for trial in own}
-    check_includes(folder / TRIALS, _before(folder), names, "Tune these methods too, with at least as many trials")
+    check_includes(folder / TRIALS, _trial_names, names, "Tune these methods too, with at least as many trials")
     last = setting.training.rounds
     ladder = rungs(trials, last, setting.evaluation.every or last, finalists)  # rungs end in evaluated rounds
     tried = {trial.name: trial for own in everything for trial in own}
@@ -144,17 +144,7 @@ def halve(
         left = [[_judged(trial, folder, seeds, rounds, by) for trial in own] for own in left]
         tried |= {trial.name: trial for own in left for trial in own}
     for own in left:
-        if all(trial.score == -float("inf") for trial in own):
-            stopped = " or were stopped by `watch`" if getattr(own[0].method, "watch", "") == "stop" else ""
-            raise FedHVError(
-                f"All trials of method '{own[0].method.label}' diverged{stopped}. Give smaller rates with "
-                "--range local_lr=LOW:HIGH."
-            )
-        if all(math.isnan(trial.score) for trial in own if trial.score is not None):
-            raise FedHVError(
-                f"No trial of method '{own[0].method.label}' has a score: {by.text} is not defined on the held-out "
-                "examples. Hold out more, or judge by another criterion (--by mean_loss)."
-            )
+        _check_scored(own, by)
     tables = {name: dict(values) for name, values in original.methods.items()}
     for own in left:
         chosen = best(own, 1)[0]
@@ -166,12 +156,25 @@ def halve(
     return found
 
 
-def _before(folder: Path) -> list[str]:
-    """The names of the trials that an earlier tuning in the folder has written."""
-    try:
-        return [each.text("name") for each in Fields(read_object(folder / TRIALS)).objects("trials")]
-    except (OSError, ValueError):
-        return []  # it is written anew
+def _check_scored(trials: Sequence[Trial], by: Criterion) -> None:
+    """Raise an error if no trial of a method has a score, so that none is better than another."""
+    if any(trial.rank > -math.inf for trial in trials):
+        return
+    method = trials[0].method
+    if any(trial.score != trial.rank for trial in trials):
+        raise FedHVError(
+            f"No trial of method '{method.label}' has a score: {by.text} is not defined on the held-out examples. "
+            "Hold out more, or judge by another criterion (--by mean_loss)."
+        )
+    stopped = " or were stopped by `watch`" if getattr(method, "watch", "") == "stop" else ""
+    raise FedHVError(
+        f"All trials of method '{method.label}' diverged{stopped}. Give smaller rates with --range local_lr=LOW:HIGH."
+    )
+
+
+def _trial_names(path: Path) -> list[str]:
+    """The names of the trials in the file of a tuning."""
+    return [each.text("name") for each in Fields(read_object(path)).objects("trials")]
 
 
 def _judged(trial: Trial, folder: Path, seeds: Sequence[int], rounds: int, by: Criterion) -> Trial:

@@ -51,6 +51,11 @@ class Trial:
     rounds: int = 0
     score: float | None = None
 
+    @property
+    def rank(self) -> float:
+        """The score, or −∞ where there is none or it is not defined."""
+        return -math.inf if self.score is None or math.isnan(self.score) else self.score
+
 
 def halton(index: int, base: int) -> float:
     """The radical inverse of `index` in `base`: a point of (0, 1) for an index from 1."""
@@ -229,9 +234,5 @@ def _kept(run: Run, played: Sequence[Round]) -> Evaluation | None:
 
 def best(trials: Sequence[Trial], count: int) -> list[Trial]:
     """The best trials, the earlier one of equals first."""
-    order = sorted(range(len(trials)), key=lambda i: (-_known(trials[i].score), i))
+    order = sorted(range(len(trials)), key=lambda i: (-trials[i].rank, i))
     return [trials[i] for i in order[:count]]
-
-
-def _known(value: float | None) -> float:
-    return -math.inf if value is None or math.isnan(value) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,16 @@ class Variant:
         return study / self.name / f"{self.method.label}-seed{seed}"
 
 
-def check_includes(path: Path, before: Iterable[str], now: Collection[str], remedy: str) -> None:
+def check_includes(path: Path, read: Callable[[Path], Iterable[str]], now: Collection[str], remedy: str) -> None:
     """Raise an error if a search would leave out of its file what an earlier one in the same folder has there.
 
-    A report would show the runs that are left out as if they were compared.
+    A report would show the runs that are left out as if they were compared. `read` gives the names in the file; one
+    that is not there, or is damaged, is written anew.
     """
-    left = [name for name in dict.fromkeys(before) if name not in now]
+    try:
+        left = [name for name in dict.fromkeys(read(path)) if name not in now]
+    except (OSError, ValueError):
+        return
     if left:
         named = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if len(left) > NAMED else "")
         raise InputError(f"{path} has {named}, which would be left out. {remedy}, or choose another --out.")
