@@ -22,7 +22,7 @@ from fedhv.runs import execution
 from fedhv.simulation.rounds import Plan, simulate
 
 
-def test_it_is_halved_from_what_there_is_until_it_fits_and_stays_so():
+def test_it_is_halved_from_what_there_is_until_it_fits():
     notes, released, tried = [], [], []
     portion = Portion(1_000_000, "{size} at a time", "not even one", notes)
 
@@ -41,12 +41,69 @@ def test_it_is_halved_from_what_there_is_until_it_fits_and_stays_so():
     assert tried[3:] == [2, 3]
 
 
+class Gpu:
+    """Computes portions up to a size, which other programs change."""
+
+    def __init__(self, fits: int):
+        self.fits, self.tried = fits, list[int]()
+
+    def __call__(self, size: int) -> int:
+        self.tried.append(size)
+        if size > self.fits:
+            raise torch.cuda.OutOfMemoryError("full")
+        return size
+
+
+def test_it_is_doubled_again_when_other_programs_give_memory_back():
+    notes: list[str] = []
+    portion, gpu = Portion(64, "{size} at a time", "not even one", notes), Gpu(fits=8)
+    assert [portion(64, gpu, lambda: None) for _ in range(3)] == [8, 8, 8]
+    gpu.fits = 64
+    assert [portion(64, gpu, lambda: None) for _ in range(7)] == [8, 8, 16, 32, 64, 64, 64]
+    assert notes == ["32 at a time", "16 at a time", "8 at a time"]
+    assert portion.size == 64
+
+
+def test_what_never_fits_is_tried_less_and_less_often_and_without_messages():
+    notes: list[str] = []
+    portion, gpu = Portion(10, "{size}", "not even one", notes), Gpu(fits=3)
+    results = [portion(10, gpu, lambda: None) for _ in range(200)]
+    assert set(results) == {3}
+    failures = [i for i, size in enumerate(gpu.tried) if size > 3]
+    assert len(failures) == 2 + 5  # 10 and 5, then 6 after 4, 8, 16, 32 and 64 computations
+    assert notes == ["5", "3"]
+
+
+def test_it_grows_for_computations_alone_that_need_more():
+    portion, gpu = Portion(64, "{size}", "not even one", []), Gpu(fits=8)
+    portion(64, gpu, lambda: None)
+    gpu.fits = 64
+    assert [portion(6, gpu, lambda: None) for _ in range(20)] == [6] * 20
+    assert portion.size == 8
+
+
 def test_not_even_one_is_an_error_in_one_line():
     def full(size: int) -> None:
         raise torch.cuda.OutOfMemoryError("full")
 
     with pytest.raises(FedHVError, match=r"^not even one$"):
         Portion(4, "{size}", "not even one", [])(4, full)
+
+
+@pytest.mark.parametrize(("free", "sentence"), [(4, " Other programs use 100 of its 140 GiB."), (104, "")])
+def test_the_error_says_what_other_programs_use_of_the_gpu(free, sentence, monkeypatch):
+    def full(size: int) -> None:
+        raise torch.cuda.OutOfMemoryError("full")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 140 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 36 * 2**30)
+    with pytest.raises(FedHVError) as found:
+        Portion(1, "{size}", "Not even one.", [])(1, full, lambda: None)
+    assert str(found.value) == "Not even one." + sentence
+    with pytest.raises(FedHVError) as found, gpu_memory("Too small."):
+        full(1)
+    assert str(found.value) == "Too small." + sentence
 
 
 def test_other_errors_are_not_taken_for_short_memory():
