@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from fedhv.report import read_study
 from fedhv.report.agreement import welch
+from fedhv.report.fronts import fronts
 from fedhv.report.payload import payload
+from fedhv.report.tables import tables
 from report.studies import write_run
 
 HEADS = "setting,method,metric,ours_mean,ours_std,ours_runs,paper_mean,paper_std,difference,ours_rank,paper_rank"
@@ -45,6 +48,32 @@ def test_a_front_beside_runs_is_on_the_page(tmp_path):
     assert [method["label"] for method in found["methods"]] == ["fedhv", "fixed", "uniform"]
     assert len({json.dumps(method["style"]) for method in found["methods"]}) == 3
     assert found["methods"][0]["points"][0]["scores"] == [90.0, 80.0]
+
+
+def test_a_front_beside_runs_is_a_table_of_its_setting(tmp_path):
+    write_run(tmp_path / "r")
+    (tmp_path / "front.json").write_text(json.dumps(front()))
+    study = read_study([tmp_path])
+    table = fronts(study)
+    assert [column.full for column in table.columns] == [
+        "Setting", "Method", "Over", "Points", "HV of accuracies ↑", "HV of losses ↑"
+    ]  # fmt: skip
+    volume = "7000.0000 [6900.0000, 7100.0000]"
+    assert [cell.plain for cell in table.rows[0]] == ["digits", "FedHV", "preferences", "3", volume, volume]
+    assert [cell.plain for cell in table.rows[2]][1:4] == ["Uniform", "one point", "1"]
+    assert "fronts" in [each.name for each in tables(study)]
+    assert not fronts(replace(study, settings=())).sections
+
+
+def test_a_front_without_accuracies_or_repeated_seeds_has_what_there_is(tmp_path):
+    write_run(tmp_path / "r")
+    found = front()
+    for method in found["methods"]:
+        method["hypervolume"] = {"loss": {"mean": 0.5, "low": None, "high": None}}
+    (tmp_path / "front.json").write_text(json.dumps(found))
+    table = fronts(read_study([tmp_path]))
+    assert table.columns[-1].full == "HV of losses ↑"
+    assert [row[-1].plain for row in table.rows] == ["0.5000"] * 3
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "no json", '{"setting": "a", "tasks": ["x"], "methods": [{}]}'])

@@ -124,6 +124,9 @@ def test_points_of_a_front_are_not_compared(tmp_path):
     assert [label for label, _ in main_rows(study)] == ["Uniform"]
     assert verdicts(study.settings[0]) == []
     assert [group.label for group in study.settings[0].groups] == ["Uniform"]
+    (table,) = [table for table in tables(study) if table.name == "ablations"]
+    assert table.title == "Points of fronts"
+    assert [cell.plain for cell in table.rows[0]][1:3] == ["fixed", "Preferences"]
 
 
 def test_a_front_alone_is_no_study_of_one_seed(tmp_path):

@@ -24,6 +24,7 @@ from fedhv.report.comparison import (
 )
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
+from fedhv.report.sizes import byte_unit
 
 DAGGER = "†"
 SHARED = f"{DAGGER} Shared clock: runs that were computed together have equal parts of one time, which is not ranked."
@@ -84,17 +85,22 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
 
 def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
+    groups = compared(study)
+    unit = byte_unit(_total_bytes(run) for group in groups for run in group.counted)
+
+    def sent(run: RunData, bytes_of: np.ndarray) -> float:
+        return unit.of(_sum(bytes_of) / run.done)
+
     metrics: tuple[ReportMetric, ...] = (
-        ReportMetric("Down MB", lambda run: _sum(run.rounds.down) / run.done / 1e6, None, 3, group="Per round"),
-        ReportMetric("Up MB", lambda run: _sum(run.rounds.up) / run.done / 1e6, None, 3, group="Per round"),
+        ReportMetric(f"Down {unit.name}", lambda run: sent(run, run.rounds.down), None, 3, group="Per round"),
+        ReportMetric(f"Up {unit.name}", lambda run: sent(run, run.rounds.up), None, 3, group="Per round"),
         ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
         ReportMetric("s", lambda run: _rounds_seconds(run) / run.done, None, 3, group="Per round"),
-        ReportMetric("MB", lambda run: run.calibration_bytes / 1e6, None, 1, group="Calibration"),
+        ReportMetric(unit.name, lambda run: unit.of(run.calibration_bytes), None, 1, group="Calibration"),
         ReportMetric("s", lambda run: clock_of(run).calibration, None, 1, group="Calibration"),
-        ReportMetric("MB", _total_megabytes, False, 1, group="Total"),
+        ReportMetric(unit.name, lambda run: unit.of(_total_bytes(run)), False, 1, group="Total"),
         ReportMetric("s", lambda run: clock_of(run).total, False, 1, group="Total"),
     )
-    groups = compared(study)
     if any(_warm_up(run) for group in groups for run in group.counted):
         metrics = (*metrics, ReportMetric("s", _warm_up, None, 1, group="Compilation"))
     estimated = any(clock_of(run).estimated for group in groups for run in group.counted)
@@ -113,7 +119,7 @@ def costs(study: StudyData) -> Table:
             sections.append(tuple(rows))
     columns = (SETTING, METHOD, RATES_COLUMN, *(metric.column for metric in metrics))
     caption = (
-        "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
+        f"Communication of the server with all clients of a round ({unit.meaning}) and wall-clock time, "
         f"{spread_of(groups)}; totals include calibration{', not compilation' if len(metrics) > 8 else ''}. "
         f"{f'{ESTIMATED} ' if estimated else ''}"
         f"{ranking_rule(groups)}{f' {SHARED}' if any(map(_shared, groups)) else ''}"
@@ -143,8 +149,8 @@ def _warm_up(run: RunData) -> float:
     return float(clock.compiling.sum()) + clock.calibration_compiling
 
 
-def _total_megabytes(run: RunData) -> float:
-    return (_sum(run.rounds.down, run.rounds.up) + run.calibration_bytes) / 1e6
+def _total_bytes(run: RunData) -> float:
+    return _sum(run.rounds.down, run.rounds.up) + run.calibration_bytes
 
 
 def _exchanges(run: RunData) -> float | None:

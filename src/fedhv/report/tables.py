@@ -1,4 +1,4 @@
-"""The paper's tables from a study: final metrics, per task, last ten, ablations."""
+"""The tables of a study: the paper's (final metrics, per task, last ten, ablations), fronts, costs, diagnostics."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from fedhv.report.comparison import (
 from fedhv.report.diagnostics import costs, references
 from fedhv.report.differences import differences
 from fedhv.report.escape import latex_text
+from fedhv.report.fronts import fronts
 from fedhv.report.groups import ReportSweep, StudyData, method_title
 from fedhv.report.missing import missing_labels
 from fedhv.report.rates import HEADING as RATES
@@ -44,7 +45,7 @@ LAST = 10
 def tables(study: StudyData) -> list[Table]:
     """All tables that have rows."""
     judged = accuracies_only(study)
-    others = (over_clients, ablations, learning_rates, references, missing_labels, skew_over_clients, costs)
+    others = (over_clients, fronts, ablations, learning_rates, references, missing_labels, skew_over_clients, costs)
     made = [
         main(judged),
         *(make(study) for make in (relative, main_scores, loss)),
@@ -134,12 +135,14 @@ def ablations(study: StudyData) -> Table:
     sections = [
         _ablation(setting_cell(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
     ]
-    heads = (SETTING, METHOD, Column("Ablation", numeric=False), Column("Variant", numeric=False))
-    columns = (*heads, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
     shown = [group for setting in study.settings for sweep in setting.sweeps for group in sweep.groups]
-    caption = f"One hyper-parameter varied, {spread_of(shown)}. {ranking_rule(shown)} Ranks are within each ablation."
+    points = bool(shown) and all(group.role.part == "point" for group in shown)
+    title, what = ("Points of fronts", "front") if points else ("Ablations", "ablation")
+    heads = (SETTING, METHOD, Column(what.capitalize(), numeric=False), Column("Variant", numeric=False))
+    columns = (*heads, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
+    caption = f"One hyper-parameter varied, {spread_of(shown)}. {ranking_rule(shown)} Ranks are within each {what}."
     caption = " ".join(filter(None, (caption, unfinished_sentence(shown))))
-    return Table("ablations", "Ablations", caption, columns, tuple(sections))
+    return Table("ablations", title, caption, columns, tuple(sections))
 
 
 def _ablation(setting: Cell, sweep: ReportSweep, metrics: tuple[ReportMetric, ...]) -> tuple[tuple[Cell, ...], ...]:
