@@ -28,6 +28,7 @@ from fedhv.protocol.exchange import Call, collect
 from fedhv.protocol.memories import Memories
 from fedhv.protocol.report_privacy import ReportPrivacy
 from fedhv.protocol.request import Refusal, Replies, Reply
+from fedhv.protocol.requests.evaluate import EvaluateReplies
 from fedhv.protocol.scales import loss_units
 from fedhv.protocol.screening import Screening
 from fedhv.protocol.traffic import Traffic
@@ -65,7 +66,7 @@ class Nodes(Engine):
         """The seconds until each reply arrived, by the id of the answered message."""
         self._took_part: dict[int, dict[str, Any]] = {}
         self._nodes: AvailableNodes | None = None
-        self._gathered = self._began = False
+        self._gathered = self._began = self._holds_out_none = False
         self._real = Traffic()
         # Nodes keep memory until the run ends. Another run with the same seed must not use it.
         self._run = uuid.uuid4().hex
@@ -196,6 +197,7 @@ class Nodes(Engine):
         answered = call.of([k for k in call.cohort.clients if k in decoded])
         there = [decoded[k] for k in answered.cohort.clients]
         taken = collect(answered, self.layout, there, self.nodes.holdings.__getitem__)
+        self._note_nothing_held_out(taken)
         return replace(taken, refused=(*refused, *taken.refused))
 
     def _why_missing(self, call: Call, messages: Mapping[int, Message], arrived: Mapping[str, Message]) -> str:
@@ -230,6 +232,17 @@ class Nodes(Engine):
         if call.cohort.round == number:
             self._dropped.append(self._attempt)
         self._attempt, self._last = self._attempt + 1, (call.memories, call.cohort.round)
+
+    def _note_nothing_held_out(self, found: Replies) -> None:
+        """Warn once if nodes evaluated a model and none of them holds out an example with a label."""
+        if isinstance(found, EvaluateReplies) and len(found.cohort) and not bool(found.labels.any()):
+            first, self._holds_out_none = not self._holds_out_none, True
+            if first:
+                self.notes.append(
+                    f"None of the {len(found.cohort)} nodes that evaluated the model of round {found.cohort.round + 1} "
+                    "holds out examples, so there are no scores of nodes. Give every Node `validation`, or give the "
+                    "Server test examples and leave out its `validation`."
+                )
 
     def _note_lost_memory(self, call: Call) -> None:
         """Warn once if this run continues another one whose nodes kept something between rounds: it is lost."""
