@@ -248,14 +248,18 @@ def tuning_table(path: Path) -> str:
         values = dict(best["values"])
         rates = [f"{values.pop(key):g}" for key in ("local_lr", "server_lr")]
         knob = ", ".join(f"{key} {value:g}" for key, value in values.items())
-        scores = [_score(best), _score(trials[0])]
+        scores = [_score(best), _score(trials[0], best["rounds"])]
         diverged = sum(trial["score"] is None for trial in trials)
         lines.append("| " + " | ".join([rule, *rates, knob, *scores, f"{diverged} of {len(trials)}"]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _score(trial: dict[str, Any]) -> str:
-    return "diverged" if trial["score"] is None else f"{trial['score']:#.4g}"
+def _score(trial: dict[str, Any], rounds: int | None = None) -> str:
+    """A trial's score; with its rounds where these are not `rounds`, because the search gave it up earlier."""
+    if trial["score"] is None:
+        return "diverged"
+    fewer = rounds is not None and trial["rounds"] != rounds
+    return f"{trial['score']:#.4g}" + (f" (after {trial['rounds']} rounds)" if fewer else "")
 
 
 AGAINST_FEDHV = ("average", "margins", "calibrations", "fresh")

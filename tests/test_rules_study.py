@@ -136,14 +136,21 @@ def test_the_study_is_resumed_archived_and_shown(module, small_study, capsys):
 
 
 def test_a_table_shows_what_was_chosen_and_what_the_setting_had(module, tmp_path):
+    def trial(rates, mu, score, rounds=30, chosen=False):
+        values = {"local_lr": rates[0], "server_lr": rates[1], "mu": mu}
+        return {"method": "stch", "values": values, "rounds": rounds, "score": score, "chosen": chosen}
+
     trials = [
-        {"method": "stch", "values": {"local_lr": 0.3, "server_lr": 1.2, "mu": 0.1}, "score": 80.0, "chosen": False},
-        {"method": "stch", "values": {"local_lr": 0.1, "server_lr": 2.0, "mu": 0.05}, "score": 82.5, "chosen": True},
-        {"method": "stch", "values": {"local_lr": 0.9, "server_lr": 2.0, "mu": 0.5}, "score": None, "chosen": False},
+        trial((0.3, 1.2), 0.1, 80.0),
+        trial((0.1, 2.0), 0.05, 82.5, chosen=True),
+        trial((0.9, 2.0), 0.5, None, rounds=10),
     ]
     path = tmp_path / "tune.json"
     path.write_text(json.dumps({"how": "Chosen.", "by": "mean_accuracy", "trials": trials}))
     assert "| stch | 0.1 | 2 | mu 0.05 | 82.50 | 80.00 | 1 of 3 |" in module("rules_tables").tuning_table(path)
+    trials[0] = trial((0.3, 1.2), 0.1, 61.0, rounds=10)  # given up after the first rung
+    path.write_text(json.dumps({"how": "Chosen.", "by": "mean_accuracy", "trials": trials}))
+    assert "| 82.50 | 61.00 (after 10 rounds) | 1 of 3 |" in module("rules_tables").tuning_table(path)
 
 
 def test_weights_along_recorded_reports_by_hand(module):
