@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import quadratic
+from problems import everything_random, quadratic
 
 from fedhv import FedHVError, compare, run
+from fedhv.engines.choosing import choose_engine
 from fedhv.engines.portions import Portion, gpu_memory
 from fedhv.engines.sequential import Sequential
 from fedhv.methods import Uniform, fedcmoo
 from fedhv.problem.problem import Examples
+from fedhv.protocol.client import Client
 from fedhv.protocol.cohort import LocalTraining
 from fedhv.protocol.compression import Compressed
 from fedhv.runs import execution
@@ -74,6 +76,70 @@ def test_what_never_fits_is_tried_less_and_less_often_and_without_messages():
     assert notes == ["5", "3"]
 
 
+@pytest.mark.parametrize(
+    ("totals", "fits"),
+    [((6, 10), (6, 6)), ((3000, 10_000), (4000, 4000)), ((20, 20), (64, 8))],
+    ids=["another total", "reports and evaluations", "a light and a heavy computation"],
+)
+def test_computations_in_turns_settle_too(totals, fits):
+    """What fits for one computation need not fit for the other: attempts become rare, messages name new sizes only."""
+    notes: list[str] = []
+    portion, gpus = Portion(8192, "{size}", "not even one", notes), [Gpu(fit) for fit in fits]
+    for _ in range(1000):
+        for total, gpu in zip(totals, gpus, strict=True):
+            portion(total, gpu, lambda: None)
+    failures = sum(size > gpu.fits for gpu in gpus for size in gpu.tried)
+    assert failures < 30
+    assert failures - len(notes) < 20
+    assert sorted(map(int, notes), reverse=True) == [int(note) for note in notes], "every size is told of once"
+    assert len(set(notes)) == len(notes)
+
+
+def test_a_size_counts_as_fitting_only_if_it_was_computed():
+    portion, gpu = Portion(1000, "{size}", "not even one", []), Gpu(fits=6)
+    portion(10, gpu, lambda: None)
+    for _ in range(8):
+        portion(6, gpu, lambda: None)
+    assert portion.size == 6
+
+
+@pytest.mark.parametrize("words", ["CUBLAS_STATUS_NOT_INITIALIZED", "previous error during capture", "out of memory"])
+def test_an_attempt_to_grow_that_fails_in_any_words_falls_back(words):
+    def compute(size: int) -> int:
+        if size > 2:
+            raise RuntimeError("CUDA error: " + (words if attempts else "out of memory"))
+        return size
+
+    attempts: list[int] = []
+    portion = Portion(4, "{size}", "not even one", [])
+    assert portion(4, compute, lambda: None) == 2
+    attempts.append(1)
+    assert [portion(4, compute, lambda: None) for _ in range(20)] == [2] * 20
+
+
+def test_memory_is_released_before_a_larger_portion_is_tried():
+    """Recordings of small portions keep their memory, which the larger one needs."""
+    kept, other = [0], [20]
+
+    def compute(size: int) -> int:
+        if 9 * size + kept[0] + other[0] > 100:
+            raise torch.cuda.OutOfMemoryError("full")
+        kept[0] = 9 * size
+        return size
+
+    def release() -> None:
+        kept[0] = 0
+
+    portion = Portion(10, "{size}", "not even one", [])
+    assert portion(10, compute, release) == 5
+    other[0] = 0
+    results = []
+    for _ in range(8):
+        results.append(portion(10, compute, release))
+        kept[0] = 9 * results[-1] if results[-1] < 10 else 0  # replays of a recording need no second place
+    assert results == [5, 5, 5, 5, 10, 10, 10, 10]
+
+
 def test_it_grows_for_computations_alone_that_need_more():
     portion, gpu = Portion(64, "{size}", "not even one", []), Gpu(fits=8)
     portion(64, gpu, lambda: None)
@@ -96,14 +162,24 @@ def test_the_error_says_what_other_programs_use_of_the_gpu(free, sentence, monke
         raise torch.cuda.OutOfMemoryError("full")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 140 * 2**30))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 36 * 2**30)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * 2**30, 140 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 36 * 2**30)
     with pytest.raises(FedHVError) as found:
         Portion(1, "{size}", "Not even one.", [])(1, full, lambda: None)
     assert str(found.value) == "Not even one." + sentence
     with pytest.raises(FedHVError) as found, gpu_memory("Too small."):
         full(1)
     assert str(found.value) == "Too small." + sentence
+
+
+def test_a_gpu_that_is_too_full_to_be_asked_leaves_the_error_in_one_line(monkeypatch):
+    def full(*_: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", full)
+    with pytest.raises(FedHVError, match=r"^Too small\.$"), gpu_memory("Too small."):
+        full()
 
 
 def test_other_errors_are_not_taken_for_short_memory():
@@ -227,3 +303,13 @@ def test_memory_that_is_short_for_a_runs_model_is_an_error_in_one_line(monkeypat
     monkeypatch.setattr(execution, "initial_state", full)
     with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
         run(quadratic(), method="uniform", rounds=1, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("engine", "precision"), [("stacked", "float32"), ("sequential", "bf16")])
+def test_memory_that_is_short_for_the_trial_of_a_model_is_no_obstacle(engine, precision, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 44.00 MiB. GPU 0 has …")
+
+    monkeypatch.setattr(Client, "objective", full)
+    with pytest.raises(FedHVError, match=r"^The GPU's memory is too small for this\."):
+        choose_engine(engine, "cpu", precision, everything_random())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -214,3 +215,66 @@ def test_steps_with_batchnorm_can_be_recorded(norm):
     list(simulate(engine, Uniform(), Plan(1, 2, LocalTraining(2, 6, 0.1))))
     assert engine.obstacle is None
     assert reading.found == []
+
+
+def full_for(seconds=0.0):
+    time.sleep(seconds)
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_draws_for_the_next_round_are_left_out_where_memory_is_short(monkeypatch):
+    problem, plan = everything_random(), Plan(4, 5, LocalTraining(2, 4, 0.05), evaluate_every=0)
+    plain, short = Stacked(problem), Stacked(problem)
+    for engine in (plain, short):
+        engine.training.recorder = Recording()
+        engine.training.prefetches = True
+    inputs, round_now, failed = short.training.inputs, [0], []
+    drawn = inputs.drawn
+
+    def once(places, shape):
+        if places[0].cohort.round > round_now[0]:  # for the next round
+            failed.append(places[0].cohort.round)
+            full_for()
+        return drawn(places, shape)
+
+    monkeypatch.setattr(inputs, "drawn", once)
+    for one, other in zip(simulate(plain, Uniform(), plan), simulate(short, Uniform(), plan), strict=True):
+        round_now[0] = other.number
+        assert torch.equal(one.state.model, other.state.model)
+    assert failed
+    assert short.notes == []
+
+
+def test_an_evaluation_takes_the_memory_of_recordings_before_it_is_halved_to_nothing(monkeypatch):
+    engine = Stacked(everything_random())
+    recorder = engine.training.recorder = Recording()
+    assessed = engine.client.assessed
+
+    def beside_recordings(theta, batch):
+        if any(
+            name == "theta" and value.ndim == 2
+            for r in recorder._recordings.values()
+            for name, value in r.inputs.items()
+        ):
+            full_for()
+        return assessed(theta, batch)
+
+    monkeypatch.setattr(engine.client, "assessed", beside_recordings)
+    plan = Plan(3, 5, LocalTraining(2, 4, 0.05), evaluate_every=1)
+    assert [played.evaluation is not None for played in simulate(engine, Uniform(), plan)] == [True] * 3
+
+
+def test_reports_of_many_sizes_are_recorded_for_a_few_of_them():
+    engine, recorder = Stacked(everything_random()), Recording()
+    theta = torch.randn(engine.layout.d)
+    engine.chunk.size = 16 * 512  # as on a GPU
+    for k in range(1, 33):
+        engine._reports.recorded(theta, [np.zeros(256 * k - 5, np.int64)], recorder)
+    assert recorder.made == MOST_SHAPES
+
+
+def test_the_time_of_a_recording_that_fails_is_not_the_rounds():
+    recorder = Recording()
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        recorder("a", lambda theta: full_for(0.01), {"theta": torch.zeros(3)})
+    assert recorder.seconds >= 0.01

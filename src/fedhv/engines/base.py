@@ -50,7 +50,8 @@ class Engine(ABC):
         else:
             self._repeatable = None
             keep_freed_memory()
-        with gpu_memory("The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more memory."):
+        too_many = "The examples do not fit into the GPU's memory. Use --device cpu, or a GPU with more memory."
+        with gpu_memory(too_many, self.device):
             self.client = Client(problem, device)
             self._test = None if problem.test is None else problem.test.to(self.device)
         self.layout = self.client.layout
@@ -65,6 +66,7 @@ class Engine(ABC):
             "GPU memory is short: reports and evaluations use {size} examples at a time.",
             "One example does not fit into the GPU's memory. Use --device cpu.",
             self.notes,
+            self.device,
         )
         """The number of examples in one forward pass of reports and evaluations."""
 
@@ -124,7 +126,7 @@ class Engine(ABC):
                 total += part
             return total
 
-        sums = HostCopy(self.chunk(n, summed))
+        sums = HostCopy(self.chunk(n, summed, self.release))
 
         def read() -> Evaluation:
             metrics = self._metrics(model)
@@ -164,7 +166,7 @@ class Engine(ABC):
                 parts.append([output.float().cpu() for output in outputs])
             return [torch.cat(each) for each in zip(*parts, strict=True)]
 
-        outputs = self.chunk(len(test), collected)
+        outputs = self.chunk(len(test), collected, self.release)
         masks = test.labelled or (None,) * len(tasks)
         return [measure(*each) for each in zip(tasks, outputs, test.targets, masks, strict=True)]
 
@@ -182,6 +184,10 @@ class Engine(ABC):
         if self._test is None:
             raise InputError(f"Problem '{self.problem.name}' has no test examples: its clients evaluate models.")
         return self._test
+
+    def release(self) -> None:
+        """Free the GPU's memory that is kept for later."""
+        torch.cuda.empty_cache()
 
     def warmed_up(self) -> float:
         """The seconds since the last call that went into compilation, which are counted apart from rounds."""

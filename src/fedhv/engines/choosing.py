@@ -11,6 +11,7 @@ import torch
 from fedhv.engines.base import Engine
 from fedhv.engines.kernels.preparing import prepare_kernels
 from fedhv.engines.mappable import why_not_bf16, why_not_mappable
+from fedhv.engines.portions import gpu_memory
 from fedhv.engines.registry import ENGINES
 from fedhv.problem.problem import Problem
 from fedhv.protocol.local import LocalTraining
@@ -127,7 +128,8 @@ def choose_engine(
         precision = "tf32" if where.type == "cuda" else "float32"
     obstacle = None
     if name == "stacked" and problem is not None and precision in ENGINES[name].precisions:
-        obstacle = why_not_stacked(problem, where, precision)
+        with gpu_memory(device=where):
+            obstacle = why_not_stacked(problem, where, precision)
     if obstacle is not None:
         name, reason = "sequential", obstacle
     if precision not in ENGINES[name].precisions:
@@ -139,7 +141,8 @@ def choose_engine(
     if precision == "tf32" and where.type != "cuda":
         raise InputError("The precision 'tf32' needs a GPU. Use --precision float32 on a CPU.")
     if precision == "bf16" and problem is not None and name in ("sequential", "ray"):
-        objection = why_not_bf16(problem, where)
+        with gpu_memory(device=where):
+            objection = why_not_bf16(problem, where)
         if objection is not None:
             other = "tf32" if where.type == "cuda" else "float32"
             raise InputError(f"The model should compute in bf16. Found: {objection}. Use --precision {other}.")

@@ -75,7 +75,8 @@ class CohortLosses:
                 return (padded[:, places].sum(dim=2) / sizes).float().T.contiguous()
 
             inputs = {"theta": theta, "index": to_device(index, self._client.device), **rows}
-            return recorder.carefully(("losses", chunk), run, inputs).clone()
+            # One key for all numbers of examples that fit at once: `carefully` bounds the recordings of a key.
+            return recorder.carefully(("losses", chunk if chunk < n else None), run, inputs).clone()
 
         found = self._chunk(n, summed, self._forget)
         self.copies.begin(found)

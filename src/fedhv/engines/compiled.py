@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import await_threads
+from fedhv.engines.portions import out_of_memory
 from fedhv.support.errors import caused_by
 
 
@@ -41,7 +42,12 @@ class Compiled:
                 # The trace would treat a bound method's `self` as an argument.
                 graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
             compiled = torch.compile(graph, dynamic=False, options=_options())
-            self._first(compiled, arguments)
+            try:
+                self._first(compiled, arguments)
+            except RuntimeError as error:
+                if out_of_memory(error):  # compiled it is; what was short is memory for the result
+                    self._compiled[shape] = compiled
+                raise
             self._compiled[shape] = compiled
         try:
             return self._compiled[shape](*arguments)

@@ -102,8 +102,10 @@ class Recorder:
     ) -> Tensor:
         if shape not in self._recordings:
             began = time.perf_counter()
-            self._recordings[shape] = self._record(function, inputs, brief or function)
-            self.seconds += time.perf_counter() - began
+            try:
+                self._recordings[shape] = self._record(function, inputs, brief or function)
+            finally:
+                self.seconds += time.perf_counter() - began
         recording = self._recordings[shape]
         for name, value in inputs.items():
             recording.set(name, value)

@@ -12,6 +12,7 @@ from fedhv.engines.autocast import Bfloat16
 from fedhv.engines.first_gradient import quiet_first_gradient
 from fedhv.engines.formulations import mappable_calls, with_mappable_layers
 from fedhv.engines.formulations.obstacles import reason
+from fedhv.engines.portions import out_of_memory
 from fedhv.problem.generators import seeded
 from fedhv.problem.missing import rows
 from fedhv.problem.parameters import flatten
@@ -64,6 +65,8 @@ def why_not_mappable(problem: Problem, device: torch.device | str = "cpu", preci
             if _mixes(client, theta[0].detach(), batch.inputs) or _counts_padding(client, theta[0].detach(), batch):
                 return "its examples depend on one another within a minibatch"
     except Exception as error:  # a user's model may raise any exception under vmap
+        if out_of_memory(error):
+            raise
         return reason(error)
     return None
 
@@ -79,6 +82,8 @@ def why_not_bf16(problem: Problem, device: torch.device | str = "cpu") -> str | 
             batch = client.ready(client.train_examples[torch.arange(CLIENTS * EXAMPLES)])
             client.gradient(flatten(client.network.module), batch, weights, key=0)
     except Exception as error:  # a user's model may raise any exception under autocast
+        if out_of_memory(error):
+            raise
         return reason(error)
     return None
 

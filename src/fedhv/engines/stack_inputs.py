@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhv.engines.portions import suppress_out_of_memory
 from fedhv.engines.prefetch import Place, Prefetcher
 from fedhv.engines.trajectories import StackShape, Trajectory
 from fedhv.problem.counter import keys
@@ -82,7 +83,13 @@ class StackInputs:
         if following is not None and size:
             following = [*following, *[following[-1]] * (size - len(stack))]
             if not self._is_ahead(following, shape):
-                self._ahead[shape] = tuple(place.draws for place in following), self.drawn(following, shape)
+                self._ahead.pop(shape, None)  # the last round's make space first
+                with suppress_out_of_memory():  # they are made when they are needed then
+                    self._ahead[shape] = tuple(place.draws for place in following), self.drawn(following, shape)
+
+    def forget(self) -> None:
+        """Release the draws for the next round: they are sent again."""
+        self._ahead.clear()
 
     def _is_ahead(self, places: Sequence[Place], shape: StackShape) -> bool:
         """Whether the draws of these places are there already."""

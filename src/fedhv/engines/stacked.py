@@ -95,6 +95,7 @@ class Stacked(Engine):
             "GPU memory is short: the gradients of {size} clients at a time are compressed.",
             "One client's compression does not fit into the GPU's memory. Lower the method's extra_upload.",
             self.notes,
+            self.device,
         )
 
     def _install(self, module: nn.Module) -> None:
@@ -233,6 +234,10 @@ class Stacked(Engine):
         # After the handler, when the memory of the failed attempt is free.
         self._give_up(why, noted)
         return compute()
+
+    def release(self) -> None:
+        """Free the memory of recordings too."""
+        self.training.forget()
 
     def warmed_up(self) -> float:
         """The seconds of compilations and recordings since the last call."""

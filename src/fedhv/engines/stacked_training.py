@@ -60,6 +60,7 @@ class StackedTraining:
             "GPU memory is short: trajectories are computed {size} at a time.",
             "One client does not fit into the GPU's memory. Use a smaller batch size.",
             notes,
+            client.device,
         )
         """The number of trajectories that are computed at once."""
         self.inputs = StackInputs(client.problem, client.device)
@@ -120,7 +121,8 @@ class StackedTraining:
         return True
 
     def forget(self) -> None:
-        """Release the memory of all recordings."""
+        """Release the memory of all recordings, and of draws for the next round."""
+        self.inputs.forget()
         self.recorder.forget()
         self.sizes.clear()
 

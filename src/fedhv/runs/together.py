@@ -66,7 +66,7 @@ def _executed(
         stack.enter_context(only_new_objects())
         engine = stack.enter_context(jobs[0].choice.make(jobs[0].problem))
         engine.rounds = max(job.plan.rounds for job in jobs)
-        with gpu_memory():
+        with gpu_memory(device=engine.device):
             executions = [
                 stack.enter_context(Execution(job, engine, observer, together=len(jobs), until=until)) for job in jobs
             ]

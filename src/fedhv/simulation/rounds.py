@@ -68,7 +68,7 @@ def simulate_together(
             between()
         began, present = time.perf_counter(), list(waiting)
         asks = {i: event for i, event in waiting.items() if isinstance(event, Call)}
-        with gpu_memory():
+        with gpu_memory(device=engine.device):
             replies = engine.ask_together(list(asks.values()))
             answers: dict[int, Any] = dict(zip(asks, replies, strict=True))
             for i, event in waiting.items():
