@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import replace
 
@@ -11,6 +13,7 @@ from fedhv.report import read_study
 from fedhv.report.agreement import welch
 from fedhv.report.fronts import fronts
 from fedhv.report.payload import payload
+from fedhv.report.render import comma_separated
 from fedhv.report.tables import tables
 from report.studies import write_run
 
@@ -50,22 +53,34 @@ def test_a_front_beside_runs_is_on_the_page(tmp_path):
     assert found["methods"][0]["points"][0]["scores"] == [90.0, 80.0]
 
 
+def labels_and_volumes(table):
+    return [[cell.plain for cell in row] for row in table.rows]
+
+
 def test_a_front_beside_runs_is_a_table_of_its_setting(tmp_path):
     write_run(tmp_path / "r")
-    (tmp_path / "front.json").write_text(json.dumps(front()))
+    found = front()
+    found["methods"][0]["hypervolume"]["score"] = {"mean": 0.25, "by_seed": {"0": 0.2, "1": 0.3}}
+    (tmp_path / "front.json").write_text(json.dumps(found))
     study = read_study([tmp_path])
     table = fronts(study)
     assert [column.full for column in table.columns] == [
         "Setting", "Method", "Over", "Points", "HV of accuracies ↑", "HV of losses ↑"
     ]  # fmt: skip
-    volume = "7000.0000 [6900.0000, 7100.0000]"
-    assert [cell.plain for cell in table.rows[0]] == ["digits", "FedHV", "preferences", "3", volume, volume]
-    assert [cell.plain for cell in table.rows[2]][1:4] == ["Uniform", "one point", "1"]
+    assert labels_and_volumes(table) == [
+        ["digits", "FedHV", "preferences", "3", "0.2500 ± 0.0707", "7000.0000"],
+        ["digits", "fixed", "weights", "3", "6999.0000", "6999.0000"],
+        ["digits", "Uniform", "one point", "1", "6998.0000", "6998.0000"],
+    ]
+    assert "standard deviation over seeds" in table.caption
+    rows = list(csv.DictReader(io.StringIO(comma_separated(table))))
+    assert [float(row["HV of accuracies mean"]) for row in rows] == [0.25, 6999.0, 6998.0]
+    assert float(rows[0]["HV of accuracies std"]) == pytest.approx(0.0707, abs=1e-4)
     assert "fronts" in [each.name for each in tables(study)]
     assert not fronts(replace(study, settings=())).sections
 
 
-def test_a_front_without_accuracies_or_repeated_seeds_has_what_there_is(tmp_path):
+def test_a_front_without_accuracies_or_methods_has_what_there_is(tmp_path):
     write_run(tmp_path / "r")
     found = front()
     for method in found["methods"]:
@@ -74,6 +89,41 @@ def test_a_front_without_accuracies_or_repeated_seeds_has_what_there_is(tmp_path
     table = fronts(read_study([tmp_path]))
     assert table.columns[-1].full == "HV of losses ↑"
     assert [row[-1].plain for row in table.rows] == ["0.5000"] * 3
+    (tmp_path / "front.json").write_text(json.dumps(front() | {"methods": []}))
+    assert not fronts(read_study([tmp_path])).sections
+
+
+def test_a_front_belongs_to_the_setting_of_its_points(tmp_path):
+    """Two problems under one name are digits and digits #2; each has a front."""
+    for name, tasks in (("one", ("clear", "faint")), ("two", ("near", "far"))):
+        run = f"{name}/fixed-preferences-0/fixed-seed0"
+        write_run(tmp_path / run, method="fixed", tasks=tasks, parameters={"preferences": [0.5, 0.5]})
+        found = front(tasks=tasks)
+        found["methods"] = found["methods"][:1]
+        found["methods"][0]["points"][0]["run"] = "fixed-preferences-0/fixed-seed0"
+        (tmp_path / name / "front.json").write_text(json.dumps(found))
+    study = read_study([tmp_path])
+    assert [setting.name for setting in study.settings] == ["digits", "digits #2"]
+    assert [front["setting"] for front in study.beside.fronts] == ["digits", "digits #2"]
+    for setting in study.settings:
+        assert len(fronts(replace(study, settings=(setting,))).rows) == 1
+
+
+def test_a_front_is_read_once_and_at_any_depth(tmp_path):
+    folder = tmp_path / "all" / "deep" / "study"
+    write_run(folder / "fixed-preferences-0/fixed-seed0", method="fixed", parameters={"preferences": [0.5, 0.5]})
+    (folder / "front.json").write_text(json.dumps(front()))
+    for given in ([tmp_path / "all"], [tmp_path / "all", folder], [folder]):
+        assert len(read_study(given).beside.fronts) == 1
+
+
+def test_several_fronts_of_a_setting_are_told_apart_by_their_folders(tmp_path):
+    for name in ("few", "many"):
+        write_run(tmp_path / name / "r")
+        (tmp_path / name / "front.json").write_text(json.dumps(front()))
+    table = fronts(read_study([tmp_path]))
+    assert table.columns[1].heading == "Folder"
+    assert [row[1].plain for row in table.rows] == ["few"] * 3 + ["many"] * 3
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "no json", '{"setting": "a", "tasks": ["x"], "methods": [{}]}'])

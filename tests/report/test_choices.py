@@ -124,9 +124,14 @@ def test_points_of_a_front_are_not_compared(tmp_path):
     assert [label for label, _ in main_rows(study)] == ["Uniform"]
     assert verdicts(study.settings[0]) == []
     assert [group.label for group in study.settings[0].groups] == ["Uniform"]
-    (table,) = [table for table in tables(study) if table.name == "ablations"]
-    assert table.title == "Points of fronts"
-    assert [cell.plain for cell in table.rows[0]][1:3] == ["fixed", "Preferences"]
+    made = {table.name: table for table in tables(study)}
+    assert [cell.plain for cell in made["front-points"].rows[0]][1:3] == ["fixed", "Preferences"]
+    assert "ablations" not in made
+    for lr in (0.1, 0.2):  # an ablation beside it stays one
+        write_run(tmp_path / f"uniform-{lr}/uniform-seed0", method="uniform", parameters={"local_lr": lr})
+    made = {table.name: table for table in tables(read_study([tmp_path]))}
+    assert {row[1].plain for row in made["front-points"].rows} == {"fixed"}
+    assert {row[1].plain for row in made["ablations"].rows} == {"Uniform"}
 
 
 def test_a_front_alone_is_no_study_of_one_seed(tmp_path):
@@ -138,7 +143,7 @@ def test_a_front_alone_is_no_study_of_one_seed(tmp_path):
     study = read_study([tmp_path])
     assert study.settings[0].groups == ()
     assert not any("one seed only" in note for note in study.notes)
-    assert [table.name for table in tables(study)][:1] == ["ablations"]
+    assert [table.name for table in tables(study)][:1] == ["front-points"]
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])

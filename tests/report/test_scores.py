@@ -60,7 +60,7 @@ def test_the_printed_table_has_the_main_metrics_and_the_change_to_single_tasks(s
     text = study.table()
     head = next(line for line in text.splitlines() if "method" in line)
     assert re.split(r"\s{2,}", head.strip()) == [
-        "method", "η_g/η_ℓ", "Δm % ↑", "worst % ↑", "rank ↓", "kind roc_auc ↑", "stay rmse ↓", "kB", "s"
+        "method", "η_g/η_ℓ", "Δm % ↑", "worst % ↑", "rank ↓", "kind roc_auc ↑", "stay rmse ↓", "MB", "s"
     ]  # fmt: skip
     names = [line.split()[0] for line in text.splitlines() if " ± " in line]
     assert names == ["fedhv", "uniform", *BASELINES, "mean"]

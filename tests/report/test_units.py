@@ -12,7 +12,7 @@ from fedhv.report import write_report
 from fedhv.report.cells import Cell, Column, Table, words
 from fedhv.report.diagnostics import costs as costs_table
 from fedhv.report.payload import _table
-from fedhv.report.sizes import byte_unit
+from fedhv.report.sizes import megabyte_digits, size_text
 from fedhv.report.study import read_study
 from report.studies import write_study
 from report.test_page import data_of
@@ -44,24 +44,37 @@ def test_figures_of_a_report_are_linked_from_its_page(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("counts", "name", "shown"),
-    [([999_999, 4], "kB", [999.999, 0.004]), ([1_000_000, 4], "MB", [1.0, 0.000004]), ([], "kB", [])],
+    ("counts", "digits"),
+    [
+        ([110.8e6, 97e6], 1),
+        ([1.2e6], 1),
+        ([999_999, 4_000_000], 2),
+        ([61_440], 3),
+        ([1200, 71e9], 4),
+        ([3], 6),
+        ([], 1),
+    ],
 )
-def test_a_table_has_one_unit_of_bytes_which_its_largest_number_chooses(counts, name, shown):
-    unit = byte_unit(counts)
-    assert unit.name == name
-    assert [unit.of(count) for count in counts] == shown
+def test_megabytes_have_two_digits_of_the_smallest_number(counts, digits):
+    assert megabyte_digits(counts, least=1) == digits
+    assert megabyte_digits([0, *counts], least=1) == digits
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(61_440, "61.44 kB"), (999_994, "999.99 kB"), (999_996, "1.00 MB"), (110.8e6, "110.80 MB")]
+)
+def test_one_number_of_bytes_has_its_own_unit(count, text):
+    assert size_text(count) == text
 
 
 def test_the_bytes_of_a_tiny_model_are_not_zero_in_any_table(tmp_path):
     found = compare(quadratic(), methods=["uniform"], seeds=[0], rounds=2, out=tmp_path / "study")
     sent = found.runs[0].summary.communication.total_bytes
-    assert 0 < sent < 50_000  # less than 0.05 MB
-    assert re.search(rf"\bkB\b.*\n.*\n.* {sent / 1000:.1f} ", found.table())
+    assert 100 < sent < 10_000
+    digits = megabyte_digits([sent], 1)
+    assert re.search(rf"\bMB\b.*\n.*\n.* {sent / 1e6:.{digits}f} ", found.table())
     table = costs_table(read_study([tmp_path / "study"]))
-    in_bytes = {(column.group, column.heading): i for i, column in enumerate(table.columns) if "B" in column.heading}
-    assert list(in_bytes) == [
-        ("Per round", "Down kB"), ("Per round", "Up kB"), ("Calibration", "kB"), ("Total", "kB")
-    ]  # fmt: skip
-    assert table.rows[0][in_bytes["Total", "kB"]].number == sent / 1000
-    assert "1 kB = 1000 bytes" in table.caption
+    columns = {column.full: i for i, column in enumerate(table.columns)}
+    shown = [table.rows[0][columns[name]].plain for name in ("Per round Down MB", "Per round Up MB", "Total MB ↓")]
+    assert all(float(text) > 0 for text in shown), shown
+    assert float(shown[2]) == pytest.approx(sent / 1e6, rel=0.05)

@@ -17,27 +17,35 @@ from fedhv.support.numbers import is_number
 FRONT = "front.json"
 
 
-def read_beside(folders: Sequence[Path]) -> Beside:
-    """The files in the given folders and one level below."""
-    fronts, paper, notes = [], [], []
+def read_beside(folders: Sequence[Path], runs: Mapping[Path, str] | None = None) -> Beside:
+    """The files in the given folders and one level below, and in the studies of `runs`.
+
+    These are folders of runs with the names of their settings in this report: a front belongs to that of its points.
+    """
+    settings, seen, fronts, paper, notes = dict(runs or {}), set[Path](), [], [], []
+    studies = {run.parent.parent for run in settings}
     for folder in folders:
-        for path in sorted({folder / FRONT, *folder.glob(f"*/{FRONT}")}):
-            if path.is_file() and not path.is_symlink():
+        inside = {study / FRONT for study in studies if study.is_relative_to(folder.resolve())}
+        for path in sorted({folder / FRONT, *folder.glob(f"*/{FRONT}"), *inside}):
+            if path.is_file() and not path.is_symlink() and path.resolve() not in seen:
+                seen.add(path.resolve())
                 try:
-                    fronts.append(_front(read_object(path)))
+                    fronts.append(_front(read_object(path), path.resolve().parent, settings))
                 except (InputError, KeyError, TypeError, ValueError):
-                    notes.append(f"{path.relative_to(folder)} is left out: it is not a front")
+                    notes.append(f"{path.resolve().relative_to(folder.resolve())} is left out: it is not a front")
         found, wrong = read_reproduction(folder / TABLES)
         paper += found
         notes += wrong
     return Beside(tuple(fronts), tuple(paper), tuple(notes))
 
 
-def _front(found: Mapping[str, Any]) -> dict[str, Any]:
+def _front(found: Mapping[str, Any], folder: Path, settings: Mapping[Path, str]) -> dict[str, Any]:
     tasks = [str(task) for task in found["tasks"]]
+    points = (folder / str(point.get("run", "")) for method in found["methods"] for point in method["points"])
     accuracies = [{"name": ACCURACY, "better": "higher"}] * len(tasks)
     return {
-        "setting": str(found["setting"]),
+        "setting": next((settings[run] for run in points if run in settings), str(found["setting"])),
+        "folder": folder.name,
         "tasks": tasks,
         "metrics": [_metric(each) for each, _ in zip(found.get("metrics", accuracies), tasks, strict=True)],
         "methods": [_method(each, len(tasks)) for each in found["methods"]],
@@ -68,7 +76,7 @@ def _method(found: Mapping[str, Any], m: int) -> dict[str, Any]:
         }
         for each in found["points"]
     ]
-    volumes = {space: _interval(each) for space, each in found["hypervolume"].items()}
+    volumes = {space: _interval(each) | {"by_seed": _seeds(each)} for space, each in found["hypervolume"].items()}
     over = found.get("over")
     return {
         "label": str(found["label"]),
@@ -97,6 +105,12 @@ def _difference(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _interval(found: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: _number(found.get(key)) for key in ("mean", "low", "high")}
+
+
+def _seeds(found: Mapping[str, Any]) -> list[float]:
+    """The values of the seeds; the mean alone where the file does not have them."""
+    known = [value for value in found.get("by_seed", {}).values() if is_number(value) and math.isfinite(value)]
+    return known or ([found["mean"]] if is_number(found.get("mean")) and math.isfinite(found["mean"]) else [])
 
 
 def _scores(values: Any, count: int) -> list[float | None]:

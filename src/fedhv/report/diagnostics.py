@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from fedhv.report.comparison import (
 )
 from fedhv.report.groups import Group, StudyData
 from fedhv.report.reading import RunData
-from fedhv.report.sizes import byte_unit
+from fedhv.report.sizes import megabyte_digits
 
 DAGGER = "†"
 SHARED = f"{DAGGER} Shared clock: runs that were computed together have equal parts of one time, which is not ranked."
@@ -86,19 +86,16 @@ def _diagnostics(runs: Sequence[RunData]) -> Iterator[Cell]:
 def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
     groups = compared(study)
-    unit = byte_unit(_total_bytes(run) for group in groups for run in group.counted)
-
-    def sent(run: RunData, bytes_of: np.ndarray) -> float:
-        return unit.of(_sum(bytes_of) / run.done)
-
+    runs = [run for group in groups for run in group.counted]
+    down, up = (lambda run: _sum(run.rounds.down) / run.done), (lambda run: _sum(run.rounds.up) / run.done)
     metrics: tuple[ReportMetric, ...] = (
-        ReportMetric(f"Down {unit.name}", lambda run: sent(run, run.rounds.down), None, 3, group="Per round"),
-        ReportMetric(f"Up {unit.name}", lambda run: sent(run, run.rounds.up), None, 3, group="Per round"),
+        _megabytes("Down MB", down, None, 3, "Per round", runs),
+        _megabytes("Up MB", up, None, 3, "Per round", runs),
         ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
         ReportMetric("s", lambda run: _rounds_seconds(run) / run.done, None, 3, group="Per round"),
-        ReportMetric(unit.name, lambda run: unit.of(run.calibration_bytes), None, 1, group="Calibration"),
+        _megabytes("MB", lambda run: run.calibration_bytes, None, 1, "Calibration", runs),
         ReportMetric("s", lambda run: clock_of(run).calibration, None, 1, group="Calibration"),
-        ReportMetric(unit.name, lambda run: unit.of(_total_bytes(run)), False, 1, group="Total"),
+        _megabytes("MB", _total_bytes, False, 1, "Total", runs),
         ReportMetric("s", lambda run: clock_of(run).total, False, 1, group="Total"),
     )
     if any(_warm_up(run) for group in groups for run in group.counted):
@@ -119,7 +116,7 @@ def costs(study: StudyData) -> Table:
             sections.append(tuple(rows))
     columns = (SETTING, METHOD, RATES_COLUMN, *(metric.column for metric in metrics))
     caption = (
-        f"Communication of the server with all clients of a round ({unit.meaning}) and wall-clock time, "
+        "Communication of the server with all clients of a round (1 MB = 10⁶ bytes) and wall-clock time, "
         f"{spread_of(groups)}; totals include calibration{', not compilation' if len(metrics) > 8 else ''}. "
         f"{f'{ESTIMATED} ' if estimated else ''}"
         f"{ranking_rule(groups)}{f' {SHARED}' if any(map(_shared, groups)) else ''}"
@@ -151,6 +148,19 @@ def _warm_up(run: RunData) -> float:
 
 def _total_bytes(run: RunData) -> float:
     return _sum(run.rounds.down, run.rounds.up) + run.calibration_bytes
+
+
+def _megabytes(
+    heading: str,
+    count: Callable[[RunData], float],
+    higher: bool | None,
+    least: int,
+    group: str,
+    runs: Sequence[RunData],
+) -> ReportMetric:
+    """Bytes as MB, with as many digits as the smallest number needs."""
+    digits = megabyte_digits(map(count, runs), least)
+    return ReportMetric(heading, lambda run: count(run) / 1e6, higher, digits, group=group)
 
 
 def _exchanges(run: RunData) -> float | None:

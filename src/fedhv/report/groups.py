@@ -75,6 +75,11 @@ class ReportSweep:
         """The hyper-parameter's title and symbol."""
         return factor(self.key)
 
+    @property
+    def of_points(self) -> bool:
+        """Whether these are the points of a front."""
+        return any(run.role.part == "point" for group in self.groups for run in group.runs)
+
 
 @dataclass(frozen=True)
 class SettingStudy:

@@ -20,9 +20,15 @@ def read_study(folders: Sequence[str | Path], reader: Reader | None = None) -> S
     """The finished and unfinished runs below some folders. A `reader` caches files that have not changed."""
     places = [Path(folder) for folder in folders]
     runs, notes = (reader or Reader(places)).read()
-    beside = read_beside(places)
-    study = make_study(", ".join(unique_titles(places).values()), runs, (*notes, *beside.notes))
-    return replace(study, beside=beside)
+    study = make_study(", ".join(unique_titles(places).values()), runs, notes)
+    settings = {
+        run.record.folder.resolve(): setting.name
+        for setting in study.settings
+        for run in setting.runs
+        if run.record.folder is not None
+    }
+    beside = read_beside(places, settings)
+    return replace(study, beside=beside, notes=(*study.notes, *beside.notes))
 
 
 def make_study(title: str, runs: Iterable[RunData], notes: Iterable[str] = ()) -> StudyData:

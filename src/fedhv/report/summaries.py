@@ -15,7 +15,7 @@ from fedhv.report.ranking import BEST, LEVEL, SHORT_RULE, standing, verdict
 from fedhv.report.rates import HEADING as RATES
 from fedhv.report.rates import UNKNOWN, pair_text, rates_sentence, untuned
 from fedhv.report.relative import SINGLE_TASK, delta_m, mean_ranks, worst_change
-from fedhv.report.sizes import byte_unit
+from fedhv.report.sizes import megabyte_digits, size_text
 from fedhv.runs.defaults import BASELINES
 from fedhv.runs.summary import Summary
 from fedhv.support.statistics import Spread
@@ -27,12 +27,12 @@ COLUMNS = (
     ("mean_loss", "MeanLoss ↓", False, 3),
     ("hypervolume", "HV ↑", True, 2),
 )
-TASKS, SENT = "tasks", "sent"
-LEFT_OUT_FIRST = (SENT, "s", RATES, "HV", "MeanLoss", TASKS)
+TASKS = "tasks"
+LEFT_OUT_FIRST = ("MB", "s", RATES, "HV", "MeanLoss", TASKS)
 """The columns that a narrow terminal leaves out, in this order. Accuracies are always shown; rates
 that are left out are in the caption."""
 
-LEFT_OUT_OF_METRICS = (SENT, "s", RATES, TASKS)
+LEFT_OUT_OF_METRICS = ("MB", "s", RATES, TASKS)
 """The same where tasks are judged by metrics."""
 
 SummaryValue = Callable[[Summary], float | None]
@@ -60,8 +60,8 @@ def summary_table(summary: Summary) -> Table:
     table.caption = (
         f"{summary.rounds} rounds in {_time(summary)}, {RATES} {pair_text(summary.rates)}, "
         f"hypervolume {summary.hypervolume:.3f}; "
-        f"{size(sent.downlink_bytes)} down, {size(sent.uplink_bytes)} up"
-        + (f", calibration {size(sent.calibration_bytes)}" if sent.calibration_bytes else "")
+        f"{size_text(sent.downlink_bytes)} down, {size_text(sent.uplink_bytes)} up"
+        + (f", calibration {size_text(sent.calibration_bytes)}" if sent.calibration_bytes else "")
         + "".join(f"\n{line}" for line in (*loss_unit_notes([summary]), *summary.incidents, *_scored(summary)))
     )
     return table
@@ -138,9 +138,8 @@ def comparison_table(summaries: Sequence[Summary], width: int, how: str = "") ->
             table = _compared(title, methods, columns, padding=0)
             if natural_width(table) <= width:
                 break
-        gone = [column for column in columns if column.part == part]
-        if gone:
-            left_out.append(gone[0].heading if part == SENT else part)
+        if any(column.part == part for column in columns):
+            left_out.append(part)
             columns = [column for column in columns if column.part != part]
             table = _compared(title, methods, columns)
     table.caption = escape("\n".join(filter(None, (_caption(runs, columns, left_out, searched=bool(how)), how))))
@@ -184,11 +183,11 @@ def _columns(runs: Mapping[str, Sequence[Summary]]) -> list[_Column]:
             score = task.main
             heading = f"{task.name} {'%' if score.name == ACCURACY else score.name} {'↑' if score.higher else '↓'}"
             scores.append(column(TASKS, heading, main(i), score.higher, score.digits))
-    unit = byte_unit(summary.communication.total_bytes for own in runs.values() for summary in own)
+    sent = [summary.communication.total_bytes for own in runs.values() for summary in own]
     return [
         _Column(RATES, RATES, {name: Text(rates) for name, rates in _rates(runs).items()}),
         *scores,
-        column(SENT, unit.name, lambda summary: unit.of(summary.communication.total_bytes), None, 1),
+        column("MB", "MB", lambda summary: summary.communication.total_bytes / 1e6, None, megabyte_digits(sent, 1)),
         column("s", "s", lambda summary: summary.total_seconds, None, 1),
     ]
 
@@ -245,7 +244,7 @@ def _compared(title: str, methods: Sequence[str], columns: Sequence[_Column], pa
 def _caption(
     runs: Mapping[str, Sequence[Summary]], columns: Sequence[_Column], left_out: Sequence[str], searched: bool
 ) -> str:
-    costs = [column.heading for column in columns if column.part in (SENT, "s")]
+    costs = [column.part for column in columns if column.part in ("MB", "s")]
     repeated = any(len(own) > 1 for own in runs.values())
     rates = _rates(runs)
     same = set(rates.values()) if len(set(rates.values())) == 1 else {UNKNOWN}
@@ -293,12 +292,6 @@ def verdicts(runs: Mapping[str, Sequence[Summary]]) -> list[str]:
         if standing(values, higher):
             said.append(f"{heading.split()[0]}: {verdict(values, higher)}.")
     return said
-
-
-def size(count: float) -> str:
-    """Bytes in kB or MB."""
-    unit = byte_unit([count])
-    return f"{unit.of(count):.2f} {unit.name}"
 
 
 def _seeds(summaries: Sequence[Summary]) -> str:

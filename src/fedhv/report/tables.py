@@ -45,7 +45,17 @@ LAST = 10
 def tables(study: StudyData) -> list[Table]:
     """All tables that have rows."""
     judged = accuracies_only(study)
-    others = (over_clients, fronts, ablations, learning_rates, references, missing_labels, skew_over_clients, costs)
+    others = (
+        over_clients,
+        fronts,
+        front_points,
+        ablations,
+        learning_rates,
+        references,
+        missing_labels,
+        skew_over_clients,
+        costs,
+    )
     made = [
         main(judged),
         *(make(study) for make in (relative, main_scores, loss)),
@@ -126,23 +136,32 @@ def learning_rates(study: StudyData) -> Table:
 
 def ablations(study: StudyData) -> Table:
     """One method with one hyper-parameter varied."""
+    caption = "One hyper-parameter varied, {spread}. {ranking} Ranks are within each ablation."
+    return _varied(study, "ablations", "Ablations", caption, points=False)
+
+
+def front_points(study: StudyData) -> Table:
+    """The points of fronts: one method along its preferences or its knob."""
+    caption = "The points of fronts, {spread}. {ranking} Ranks are within each front."
+    return _varied(study, "front-points", "Points of fronts", caption, points=True)
+
+
+def _varied(study: StudyData, name: str, title: str, caption: str, points: bool) -> Table:
     metrics = (
         ReportMetric("MeanAcc %", final("mean_accuracy"), True, 2),
         ReportMetric("WorstAcc %", final("worst_accuracy"), True, 2),
         ReportMetric("MeanLoss", final("mean_loss"), False, 4),  # four digits, so that rounded values are rarely equal
         ReportMetric("HV", final("hypervolume"), True, 2),
     )
-    sections = [
-        _ablation(setting_cell(setting.name), sweep, metrics) for setting in study.settings for sweep in setting.sweeps
-    ]
-    shown = [group for setting in study.settings for sweep in setting.sweeps for group in sweep.groups]
-    points = bool(shown) and all(group.role.part == "point" for group in shown)
-    title, what = ("Points of fronts", "front") if points else ("Ablations", "ablation")
-    heads = (SETTING, METHOD, Column(what.capitalize(), numeric=False), Column("Variant", numeric=False))
+    found = [(each, sweep) for each in study.settings for sweep in each.sweeps if sweep.of_points is points]
+    sections = [_ablation(setting_cell(setting.name), sweep, metrics) for setting, sweep in found]
+    what = Column("Front" if points else "Ablation", numeric=False)
+    heads = (SETTING, METHOD, what, Column("Variant", numeric=False))
     columns = (*heads, RATES_COLUMN, *(metric.column for metric in metrics), Column("Runs"))
-    caption = f"One hyper-parameter varied, {spread_of(shown)}. {ranking_rule(shown)} Ranks are within each {what}."
+    shown = [group for _, sweep in found for group in sweep.groups]
+    caption = caption.format(spread=spread_of(shown), ranking=ranking_rule(shown))
     caption = " ".join(filter(None, (caption, unfinished_sentence(shown))))
-    return Table("ablations", title, caption, columns, tuple(sections))
+    return Table(name, title, caption, columns, tuple(sections))
 
 
 def _ablation(setting: Cell, sweep: ReportSweep, metrics: tuple[ReportMetric, ...]) -> tuple[tuple[Cell, ...], ...]:
