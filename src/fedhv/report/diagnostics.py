@@ -87,10 +87,9 @@ def costs(study: StudyData) -> Table:
     """Bytes and seconds, calibration included."""
     groups = compared(study)
     runs = [run for group in groups for run in group.counted]
-    down, up = (lambda run: _sum(run.rounds.down) / run.done), (lambda run: _sum(run.rounds.up) / run.done)
     metrics: tuple[ReportMetric, ...] = (
-        _megabytes("Down MB", down, None, 3, "Per round", runs),
-        _megabytes("Up MB", up, None, 3, "Per round", runs),
+        _megabytes("Down MB", lambda run: _sum(run.rounds.down) / run.done, None, 3, "Per round", runs),
+        _megabytes("Up MB", lambda run: _sum(run.rounds.up) / run.done, None, 3, "Per round", runs),
         ReportMetric("Exchanges", _exchanges, None, 0, group="Per round"),
         ReportMetric("s", lambda run: _rounds_seconds(run) / run.done, None, 3, group="Per round"),
         _megabytes("MB", lambda run: run.calibration_bytes, None, 1, "Calibration", runs),

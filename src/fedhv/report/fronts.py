@@ -1,4 +1,4 @@
-"""The tables of fronts: the hypervolume of every method's points, and the points themselves."""
+"""The table of fronts: how many points every method has, and their hypervolumes."""
 
 from __future__ import annotations
 
