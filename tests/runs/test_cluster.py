@@ -152,7 +152,8 @@ def test_an_interrupted_study_stops_its_tasks_and_goes_on_later(setting_file, tm
     assert 2 <= len(kept) < 400
     found = compare(str(setting_file), **options, out=tmp_path / "s", executor="ray")
     assert [len(run.rounds) for run in found] == [400, 400]
-    assert records(tmp_path / "s" / "uniform-seed0")[: len(kept)] == kept
+    # A task that is slow to stop may have recorded rounds after its last checkpoint: they are computed again.
+    assert timeless(records(tmp_path / "s" / "uniform-seed0"))[: len(kept)] == timeless(kept)
 
 
 def test_interrupted_where_the_folder_is_not_shared_progress_travels_back(setting_file, tmp_path, cluster, monkeypatch):
