@@ -203,6 +203,28 @@ def test_a_signal_ends_a_trace(place):
     assert torch.ones(2).sin().sum() > 0, "no mode is left behind"
 
 
+def test_what_ran_out_of_memory_in_its_first_call_is_not_compiled_again(monkeypatch):
+    compiled, calls = [], []
+
+    def compile_(graph, **_):
+        def call(*arguments):
+            calls.append(1)
+            if len(calls) < 3:
+                raise torch.cuda.OutOfMemoryError("full")
+            return graph(*arguments)
+
+        compiled.append(graph)
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    function = Compiled(lambda x: x + 1)
+    for _ in range(2):
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            function(torch.zeros(3))
+    assert torch.equal(function(torch.zeros(3)), torch.ones(3))
+    assert len(compiled) == 1
+
+
 def test_kernels_are_compiled_by_other_processes_and_loaded_here(tmp_path, two_cores):
     kernels = [Kernel(tmp_path, number) for number in range(5)]
     compile_all(kernels)

@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 
 from fedhv.engines.interruptible import Interruptible
 from fedhv.engines.kernels.ahead import await_threads
-from fedhv.engines.portions import out_of_memory
 from fedhv.support.errors import caused_by
 
 
@@ -28,10 +27,13 @@ class Compiled:
     def __init__(self, function: Callable[..., Tensor], stopping: Callable[[], bool] = lambda: False) -> None:
         self._function, self._stopping = function, stopping
         self._compiled: dict[Hashable, Callable[..., Tensor]] = {}
+        self._called: set[Hashable] = set()
+        """The shapes whose first call has succeeded. One that ran out of memory is not traced and compiled again."""
 
     def forget(self) -> None:
         """Drop everything compiled: from now on the function computes something else."""
         self._compiled.clear()
+        self._called.clear()
 
     def __call__(self, *arguments: Any) -> Tensor:
         """`function(*arguments)`."""
@@ -41,15 +43,11 @@ class Compiled:
             with Interruptible(self._stopping):  # of a deep model the trace takes many seconds
                 # The trace would treat a bound method's `self` as an argument.
                 graph = make_fx(lambda *arguments: self._function(*arguments))(*arguments)
-            compiled = torch.compile(graph, dynamic=False, options=_options())
-            try:
-                self._first(compiled, arguments)
-            except RuntimeError as error:
-                if out_of_memory(error):  # compiled it is; what was short is memory for the result
-                    self._compiled[shape] = compiled
-                raise
-            self._compiled[shape] = compiled
+            self._compiled[shape] = torch.compile(graph, dynamic=False, options=_options())
         try:
+            if shape not in self._called:
+                self._first(self._compiled[shape], arguments)
+                self._called.add(shape)
             return self._compiled[shape](*arguments)
         except RuntimeError as error:
             # Ctrl-C leaves the compiler in an invalid state, and it then reports another error.
