@@ -126,7 +126,17 @@ def test_several_fronts_of_a_setting_are_told_apart_by_their_folders(tmp_path):
     assert [row[1].plain for row in table.rows] == ["few"] * 3 + ["many"] * 3
 
 
-@pytest.mark.parametrize("text", ["{}", "[1]", "no json", '{"setting": "a", "tasks": ["x"], "methods": [{}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[1]",
+        "no json",
+        '{"setting": "a", "tasks": ["x"], "methods": [{}]}',
+        '{"setting": "a", "tasks": ["x"], "methods": [{"points": [1]}]}',
+        json.dumps(front() | {"methods": [front()["methods"][0] | {"hypervolume": {"loss": {"by_seed": [1.0]}}}]}),
+    ],
+)
 def test_what_is_no_front_is_left_out_with_a_note(tmp_path, text):
     write_run(tmp_path / "r")
     (tmp_path / "front.json").write_text(text)

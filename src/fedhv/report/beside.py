@@ -31,7 +31,7 @@ def read_beside(folders: Sequence[Path], runs: Mapping[Path, str] | None = None)
                 seen.add(path.resolve())
                 try:
                     fronts.append(_front(read_object(path), path.resolve().parent, settings))
-                except (InputError, KeyError, TypeError, ValueError):
+                except (InputError, AttributeError, KeyError, TypeError, ValueError):
                     notes.append(f"{path.resolve().relative_to(folder.resolve())} is left out: it is not a front")
         found, wrong = read_reproduction(folder / TABLES)
         paper += found
@@ -109,8 +109,8 @@ def _interval(found: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _seeds(found: Mapping[str, Any]) -> list[float]:
     """The values of the seeds; the mean alone where the file does not have them."""
-    known = [value for value in found.get("by_seed", {}).values() if is_number(value) and math.isfinite(value)]
-    return known or ([found["mean"]] if is_number(found.get("mean")) and math.isfinite(found["mean"]) else [])
+    values = found.get("by_seed") or {"": found.get("mean")}
+    return [value for value in values.values() if _number(value) is not None]
 
 
 def _scores(values: Any, count: int) -> list[float | None]:
