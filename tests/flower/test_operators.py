@@ -9,6 +9,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from mixed import mixed
+from observers import Watch
 from problems import TASKS, Small, everything_random
 
 import fedhv
@@ -18,7 +19,6 @@ from fedhv.flower.hello import HELLO
 from fedhv.flower.roster_file import read_owners, write_owners
 from fedhv.flower.server import serve
 from fedhv.problem.holdout import with_validation
-from fedhv.simulation.observer import Observer
 from fedhv.support.errors import FedHVError, InputError
 from flower.local_grid import SWALLOWED, LocalGrid
 
@@ -86,28 +86,25 @@ def test_a_server_without_test_examples_lets_its_nodes_evaluate(through):
 
 @BOTH
 def test_nodes_that_hold_out_nothing_are_told_of_at_the_first_evaluation(through):
-    problem, said = everything_random(), list[str]()
-
-    class Messages(Observer):
-        def message(self, text):
-            said.append(text)
+    problem = everything_random()
 
     def load(context):
         own = problem.train[torch.from_numpy(problem.clients[context.node_config["partition-id"]])]
         return Node(problem.model, problem.tasks, (own.inputs, own.targets))
 
-    def evaluate(test):
-        said.clear()
+    def evaluate(test, watch):
         server = Server(problem.model, problem.tasks, test=test, nodes=5, validation=True)
         nodes = grid_of(problem, client_app(load, device="cpu"))
-        return play(through, nodes, ["evaluation.every=1"], problem=server, observer=Messages())
+        return play(through, nodes, ["evaluation.every=1"], problem=server, observer=watch)
 
-    first = "None of the 5 nodes that evaluated the model of round 1 holds out examples"
-    assert evaluate((problem.test.inputs, problem.test.targets))[-1]["validation"]["over_clients"] == []
-    assert [text.startswith(first) for text in said if "holds out" in text] == [True]
+    tested, untested = Watch(), Watch()
+    records = evaluate((problem.test.inputs, problem.test.targets), tested)
+    assert records[-1]["validation"]["over_clients"] == []
     with pytest.raises(FedHVError, match="hold out examples of every task"):  # at the end of the run
-        evaluate(None)
-    assert [text.startswith(first) for text in said if "holds out" in text] == [True]
+        evaluate(None, untested)
+    first = "None of the 5 nodes that evaluated the model of round 1 holds out examples"
+    for watch in (tested, untested):
+        assert [text.startswith(first) for text in watch.said if "holds out" in text] == [True]
 
 
 @BOTH

@@ -13,6 +13,11 @@ from fedhv.support.errors import FedHVError, causes
 
 T = TypeVar("T")
 
+WAIT = 4
+"""Computations in portions before a larger portion is tried again; twice as many after each that did not fit."""
+
+CONTEXT = 2**29
+"""What a process itself uses on a GPU beside tensors, about."""
 
 TOO_SMALL = (
     "The GPU's memory is too small for this. Compute fewer runs at a time (--jobs), or use a smaller batch size or "
@@ -27,12 +32,6 @@ def out_of_memory(error: BaseException) -> bool:
         or (isinstance(cause, RuntimeError) and any(sign in str(cause) for sign in ("out of memory", "ALLOC_FAILED")))
         for cause in causes(error)
     )
-
-
-WAIT = 4
-"""Computations in portions before a larger portion is tried again; twice as many after each that did not fit."""
-CONTEXT = 2**29
-"""What a process itself uses on a GPU beside tensors, about."""
 
 
 @contextmanager

@@ -97,9 +97,9 @@ def costs(study: StudyData) -> Table:
         _megabytes("MB", _total_bytes, False, 1, "Total", runs),
         ReportMetric("s", lambda run: clock_of(run).total, False, 1, group="Total"),
     )
-    if any(_warm_up(run) for group in groups for run in group.counted):
+    if any(map(_warm_up, runs)):
         metrics = (*metrics, ReportMetric("s", _warm_up, None, 1, group="Compilation"))
-    estimated = any(clock_of(run).estimated for group in groups for run in group.counted)
+    estimated = any(clock_of(run).estimated for run in runs)
     sections = []
     for setting in study.settings:
         by_label = {group.label: group for group in setting.groups if group.counted}

@@ -24,6 +24,7 @@ from fedhv.protocol.cohort import ReportBudget
 from fedhv.runs.checkpoint import NAME, PREVIOUS, Checkpoint, read_checkpoint
 from fedhv.runs.config import GIVEN, Setting, setting_from_tables
 from fedhv.runs.fingerprint import changed, of_problem
+from fedhv.runs.folder import FINGERPRINT
 from fedhv.runs.history import NAME as HISTORY
 from fedhv.runs.record import MODEL, REFERENCE, Run, read_run
 from fedhv.runs.resolve import problem_under
@@ -168,7 +169,7 @@ def read_fedhv_run(
 def _check_same(run: Run, problem: Problem) -> None:
     """Reject a problem that is not the run's: its losses would be compared with a reference of others."""
     now = of_problem(problem)
-    was = {name: value for name, value in run.table("fingerprint").items() if name in now}
+    was = {name: value for name, value in run.table(FINGERPRINT).items() if name in now}
     if was and (differs := changed(was, now)):
         raise InputError(
             f"The run in {run.folder} has another problem. Changed since: {', '.join(differs)}. Give the run's own "
