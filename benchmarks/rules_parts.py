@@ -163,7 +163,7 @@ def _made(names: Iterable[str], setting: Setting, tasks: int) -> list[Method]:
                 raise
             print(f"{name} is left out: {error}", flush=True)
             continue
-        if name in SUMMED:
+        if name in SUMMED and name not in setting.methods:  # a rate that was tuned is the rule's own
             changes: dict[str, Any] = {"server_lr": method.server_lr / tasks}
             method = dataclasses.replace(method, **changes)
         found.append(method)

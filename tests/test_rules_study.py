@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +168,13 @@ def test_runs_with_equal_weights_contain_the_calibration_of_their_seed(module, s
     found = module("rules_along").calibrated(folder, 0, own.provenance.rounds, own.provenance.margin)
     assert found == pytest.approx(own.values)
     assert "| calibration seed 1 |" in module("rules_along").table("digits", folder)
+
+
+def test_a_rule_that_adds_up_has_a_smaller_rate_unless_it_was_tuned(module):
+    pytest.importorskip("torchjd")
+    made, setting = module("rules_parts")._made, load_setting("digits")
+    (usual,) = made(["torchjd:PCGrad"], setting, 2)
+    assert usual.server_lr == setting.method("torchjd:PCGrad").server_lr / 2
+    own = replace(setting, methods=dict(setting.methods) | {"torchjd:PCGrad": {"server_lr": 0.7, "local_lr": 0.1}})
+    (tuned,) = made(["torchjd:PCGrad"], own, 2)
+    assert (tuned.server_lr, tuned.local_lr) == (0.7, 0.1)
